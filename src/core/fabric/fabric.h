@@ -203,6 +203,12 @@ class Domain {
   virtual Result<std::unique_ptr<Registration>> register_memory(const MemoryRef& memory, Access access) = 0;
   virtual Result<std::unique_ptr<TargetEndpoint>> open_target(const TargetOptions& options) = 0;
   virtual Result<std::unique_ptr<Initiator>> open_initiator(const InitiatorOptions& options) = 0;
+
+  // Checks that this domain can reach such an address and, where the provider needs it, enters it in the domain's
+  // address vector. Reference counted; does not contact the peer. unsupported: wrong length or family;
+  // permission: an address that must never be a target (wildcard, multicast, broadcast, link-local).
+  virtual Status admit_peer(const Address& peer) = 0;
+  virtual void release_peer(const Address& peer) = 0;
 };
 
 std::string_view to_string(FenceMode mode) noexcept;
