@@ -1,18 +1,20 @@
-// BoundedQueue: many producers, many consumers, a named maximum. A full queue is an answer, never an allocation.
+// BoundedQueue: many producers, many consumers, a named maximum. A full queue is an answer, never
+// an allocation.
 //
-// Invariants: at most `limit` items are held; after close() nothing enters, and pop() drains what is there.
-// Threads:    any. Errors: try_push() on a full queue is Errc::exhausted, on a closed one Errc::closed; the item stays
+// Invariants: at most `limit` items are held; after close() nothing enters, and pop() drains what
+// is there. Threads:    any. Errors: try_push() on a full queue is Errc::exhausted, on a closed one
+// Errc::closed; the item stays
 //             with the caller.
 #pragma once
+
+#include "core/base/mutex.h"
+#include "core/base/result.h"
 
 #include <chrono>
 #include <cstddef>
 #include <deque>
 #include <optional>
 #include <utility>
-
-#include "core/base/mutex.h"
-#include "core/base/result.h"
 
 namespace farlift {
 

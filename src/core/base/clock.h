@@ -1,4 +1,5 @@
-// Clock: where time comes from, so that a simulation can own it. Always a constructor argument, never a global.
+// Clock: where time comes from, so that a simulation can own it. Always a constructor argument,
+// never a global.
 //
 // Threads: now() may be called from any thread.
 #pragma once

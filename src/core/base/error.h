@@ -1,7 +1,8 @@
-// Error: what went wrong, in a form that is cheap to make and copy and says what the caller can do about it.
+// Error: what went wrong, in a form that is cheap to make and copy and says what the caller can do
+// about it.
 //
-// Invariants: trivially copyable; made without allocation; `where` points to a string literal (static storage).
-// Threads:    immutable value; copy freely.
+// Invariants: trivially copyable; made without allocation; `where` points to a string literal
+// (static storage). Threads:    immutable value; copy freely.
 #pragma once
 
 #include <cstdint>
@@ -48,11 +49,11 @@ std::string_view errc_name(Errc code) noexcept;
 
 struct [[nodiscard]] Error {
   Errc code = Errc::internal;
-  // False means: a NIC (or a software provider) may still touch the buffers of the failed operation; the holder must
-  // run the fence of that operation before it reuses them.
+  // False means: a NIC (or a software provider) may still touch the buffers of the failed
+  // operation; the holder must run the fence of that operation before it reuses them.
   bool quiet = true;
-  std::int32_t os = 0;      // errno or a fabric code, 0 when there is none
-  const char* where = "";   // what was being done, a literal
+  std::int32_t os = 0;     // errno or a fabric code, 0 when there is none
+  const char* where = "";  // what was being done, a literal
 
   // "<where>: <code name> (<strerror>)".
   std::string describe() const;
@@ -63,7 +64,8 @@ struct [[nodiscard]] Error {
   static constexpr Error not_quiet(Errc code, const char* where, std::int32_t os = 0) noexcept {
     return Error{code, false, os, where};
   }
-  static Error from_errno(const char* where) noexcept;  // Errc::io (or a closer code) with the current errno
+  static Error from_errno(
+      const char* where) noexcept;  // Errc::io (or a closer code) with the current errno
   static Error from_errno(const char* where, int saved_errno) noexcept;
 
   friend constexpr bool operator==(const Error& a, const Error& b) noexcept {

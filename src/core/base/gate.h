@@ -1,13 +1,14 @@
-// Gate: how a service stops. Work enters and leaves; close() refuses new work and waits until what entered has left.
+// Gate: how a service stops. Work enters and leaves; close() refuses new work and waits until what
+// entered has left.
 //
 // Invariants: after close() returns nobody is inside and nobody will enter.
 // Threads:    any; close() may be called more than once.
 #pragma once
 
+#include "core/base/mutex.h"
+
 #include <cstdint>
 #include <utility>
-
-#include "core/base/mutex.h"
 
 namespace farlift {
 

@@ -1,11 +1,10 @@
 #include "core/base/log.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
+#include <unistd.h>
 
 namespace farlift {
 
@@ -14,11 +13,14 @@ namespace {
 void to_stderr(LogLevel level, std::string_view line) noexcept {
   static constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
   char buffer[1100];
-  const int n = std::snprintf(buffer, sizeof buffer, "farlift[%d] %s: %.*s\n", static_cast<int>(::getpid()),
-                              kNames[static_cast<int>(level)], static_cast<int>(line.size()), line.data());
+  const int n =
+      std::snprintf(buffer, sizeof buffer, "farlift[%d] %s: %.*s\n", static_cast<int>(::getpid()),
+                    kNames[static_cast<int>(level)], static_cast<int>(line.size()), line.data());
   if (n > 0) {
-    // One write a line, so that lines of several threads do not mix. Nothing useful can be done when it fails.
-    const ssize_t written = ::write(STDERR_FILENO, buffer, std::min(static_cast<std::size_t>(n), sizeof buffer - 1));
+    // One write a line, so that lines of several threads do not mix. Nothing useful can be done
+    // when it fails.
+    const ssize_t written =
+        ::write(STDERR_FILENO, buffer, std::min(static_cast<std::size_t>(n), sizeof buffer - 1));
     static_cast<void>(written);
   }
 }
@@ -43,7 +45,8 @@ void logf(LogLevel level, const char* format, ...) noexcept {
   va_start(args, format);
   const int n = std::vsnprintf(buffer, sizeof buffer, format, args);
   va_end(args);
-  if (n >= 0) log(level, std::string_view(buffer, std::min(static_cast<std::size_t>(n), sizeof buffer - 1)));
+  if (n >= 0)
+    log(level, std::string_view(buffer, std::min(static_cast<std::size_t>(n), sizeof buffer - 1)));
 }
 
 }  // namespace farlift

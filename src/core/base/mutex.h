@@ -1,5 +1,5 @@
-// Mutex, MutexLock, CondVar: std::mutex with clang's thread-safety attributes, so that the tidy build proves which lock
-// guards which member.
+// Mutex, MutexLock, CondVar: std::mutex with clang's thread-safety attributes, so that the tidy
+// build proves which lock guards which member.
 //
 // Threads: any. Errors: none.
 #pragma once
@@ -47,7 +47,8 @@ class FARLIFT_TS(scoped_lockable) MutexLock {
 
 class CondVar {
  public:
-  // The mutex is held by the caller, released while waiting, and held again on return. Wakes may be spurious.
+  // The mutex is held by the caller, released while waiting, and held again on return. Wakes may be
+  // spurious.
   void wait(Mutex& m) REQUIRES(m) {
     std::unique_lock<std::mutex> lock(m.native(), std::adopt_lock);
     cv_.wait(lock);

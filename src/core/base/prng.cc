@@ -1,11 +1,10 @@
 #include "core/base/prng.h"
 
-#include <sys/random.h>
+#include "core/base/assert.h"
 
 #include <bit>
 #include <cerrno>
-
-#include "core/base/assert.h"
+#include <sys/random.h>
 
 namespace farlift {
 

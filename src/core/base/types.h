@@ -1,7 +1,8 @@
-// Strong integers: every number with a meaning has a type. Construction is explicit, there is no implicit way back, and
-// only the operators that make sense exist.
+// Strong integers: every number with a meaning has a type. Construction is explicit, there is no
+// implicit way back, and only the operators that make sense exist.
 //
-// Invariants: none of their own; range checks never add before they compare (see fits()). Threads: plain values.
+// Invariants: none of their own; range checks never add before they compare (see fits()). Threads:
+// plain values.
 #pragma once
 
 #include <compare>
@@ -23,13 +24,16 @@ class StrongInt {
   Rep raw_ = 0;
 };
 
-using RKey = StrongInt<struct RKeyTag, std::uint64_t>;              // remote key, 64-bit everywhere
-using RemoteAddr = StrongInt<struct RemoteAddrTag, std::uint64_t>;  // virtual address or offset, as the provider says
-using Offset = StrongInt<struct OffsetTag, std::uint64_t>;          // bytes from the start of something
-using Length = StrongInt<struct LengthTag, std::uint64_t>;          // bytes
-using Crc32c = StrongInt<struct Crc32cTag, std::uint32_t>;          // finished CRC-32C value
+using RKey = StrongInt<struct RKeyTag, std::uint64_t>;  // remote key, 64-bit everywhere
+using RemoteAddr = StrongInt<struct RemoteAddrTag,
+                             std::uint64_t>;  // virtual address or offset, as the provider says
+using Offset = StrongInt<struct OffsetTag, std::uint64_t>;  // bytes from the start of something
+using Length = StrongInt<struct LengthTag, std::uint64_t>;  // bytes
+using Crc32c = StrongInt<struct Crc32cTag, std::uint32_t>;  // finished CRC-32C value
 
-constexpr RemoteAddr operator+(RemoteAddr a, Offset o) noexcept { return RemoteAddr(a.raw() + o.raw()); }
+constexpr RemoteAddr operator+(RemoteAddr a, Offset o) noexcept {
+  return RemoteAddr(a.raw() + o.raw());
+}
 constexpr Offset operator+(Offset o, Length n) noexcept { return Offset(o.raw() + n.raw()); }
 constexpr Length operator+(Length a, Length b) noexcept { return Length(a.raw() + b.raw()); }
 constexpr Length operator-(Length a, Length b) noexcept { return Length(a.raw() - b.raw()); }
@@ -45,5 +49,7 @@ constexpr bool fits(Offset from, Length length, Length size) noexcept {
 
 template <class Tag, class Rep>
 struct std::hash<farlift::StrongInt<Tag, Rep>> {
-  std::size_t operator()(farlift::StrongInt<Tag, Rep> v) const noexcept { return std::hash<Rep>()(v.raw()); }
+  std::size_t operator()(farlift::StrongInt<Tag, Rep> v) const noexcept {
+    return std::hash<Rep>()(v.raw());
+  }
 };

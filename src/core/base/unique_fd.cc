@@ -1,10 +1,9 @@
 #include "core/base/unique_fd.h"
 
-#include <unistd.h>
+#include "core/base/assert.h"
 
 #include <cerrno>
-
-#include "core/base/assert.h"
+#include <unistd.h>
 
 namespace farlift {
 

@@ -1,4 +1,5 @@
-// UniqueFd: owns one file descriptor. Threads: as an int. Errors: a close that fails with EBADF is an ASSERT.
+// UniqueFd: owns one file descriptor. Threads: as an int. Errors: a close that fails with EBADF is
+// an ASSERT.
 #pragma once
 
 #include <utility>

@@ -28,9 +28,12 @@ std::string Address::hex() const {
 
 std::string_view to_string(FenceMode mode) noexcept {
   switch (mode) {
-    case FenceMode::mr: return "mr";
-    case FenceMode::endpoint: return "endpoint";
-    case FenceMode::drain: return "drain";
+    case FenceMode::mr:
+      return "mr";
+    case FenceMode::endpoint:
+      return "endpoint";
+    case FenceMode::drain:
+      return "drain";
   }
   return "unknown";
 }
