@@ -1,0 +1,1 @@
+"""Farlift for Python."""
