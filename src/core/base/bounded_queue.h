@@ -2,9 +2,9 @@
 // an allocation.
 //
 // Invariants: at most `limit` items are held; after close() nothing enters, and pop() drains what
-// is there. Threads:    any. Errors: try_push() on a full queue is Errc::exhausted, on a closed one
-// Errc::closed; the item stays
-//             with the caller.
+//             is there.
+// Threads:    any. Errors: try_push() on a full queue is Errc::exhausted, on a closed one
+//             Errc::closed; the item stays with the caller.
 #pragma once
 
 #include "core/base/mutex.h"

@@ -2,7 +2,8 @@
 // about it.
 //
 // Invariants: trivially copyable; made without allocation; `where` points to a string literal
-// (static storage). Threads:    immutable value; copy freely.
+//             (static storage).
+// Threads:    immutable value; copy freely.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 // Result<T>: a value or an Error. Status: success or an Error.
 //
 //   Result<Length> size_of(...);
-//   TRY_ASSIGN(const Length size, size_of(path));   // returns the error from the enclosing
-//   function TRY(close(file));
+//   TRY_ASSIGN(const Length size, size_of(path));  // returns the error from the function
+//   TRY(close(file));
 //
 // Invariants: never empty. Threads: as T. Errors: reading value() of a failed Result, or error() of
-// a successful one, is an ASSERT.
+//             a successful one, is an ASSERT.
 #pragma once
 
 #include "core/base/assert.h"

@@ -1,8 +1,8 @@
 // Strong integers: every number with a meaning has a type. Construction is explicit, there is no
 // implicit way back, and only the operators that make sense exist.
 //
-// Invariants: none of their own; range checks never add before they compare (see fits()). Threads:
-// plain values.
+// Invariants: none of their own; range checks never add before they compare (see fits()).
+// Threads:    plain values.
 #pragma once
 
 #include <compare>

@@ -3,32 +3,27 @@
 // which.
 //
 // Words.  A Domain is one card (or one software provider instance). A Registration lends memory to
-// it under a random
-//         key. A TargetEndpoint is the passive side: peers reach registered memory of its domain
-//         through it. An Initiator is the active side: it posts operations and collects
-//         completions.
+//         it under a random key. A TargetEndpoint is the passive side: peers reach registered
+//         memory of its domain through it. An Initiator is the active side: it posts operations and
+//         collects completions.
 //
 // Invariants
 //   Quiet rule: an Operation is reported only when the provider can no longer touch the caller's
-//   memory on its behalf.
-//               A completion that cannot promise it carries Error::quiet == false; then close the
-//               Initiator (its fence) before the local buffer is reused, and never tell the peer
-//               that the operation is over.
+//               memory on its behalf. A completion that cannot promise it carries Error::quiet ==
+//               false; then close the Initiator (its fence) before the local buffer is reused, and
+//               never tell the peer that the operation is over.
 //   Delivery:   a write completes with success only after its last byte is in the target's memory.
 //   Refusal:    a wrong key, a range or a right violated is Errc::access; no byte outside a valid
-//   registration is
-//               touched. Where a provider ends the neighbours of a refused operation they are
-//               Errc::flushed.
+//               registration is touched. Where a provider ends the neighbours of a refused
+//               operation they are Errc::flushed.
 //   Fence:      see FenceMode. After the fence returns, nothing lands in and nothing is read from
-//   the memory. Keys:       fresh and random for each registration where the application picks
-//   them.
+//               the memory.
+//   Keys:       fresh and random for each registration where the application picks them.
 //
 // Threads: Domain, Registration and TargetEndpoint may be used from any thread. An Initiator
-// belongs to one thread;
-//          only wake() may be called from others.
+//          belongs to one thread; only wake() may be called from others.
 // Ownership: a Domain outlives what was made from it. Members are declared so that endpoints close
-// before
-//          registrations, and registrations before the domain.
+//          before registrations, and registrations before the domain.
 #pragma once
 
 #include "core/base/clock.h"
