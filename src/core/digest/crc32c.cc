@@ -1,0 +1,64 @@
+#include "core/digest/crc32c.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <isa-l/crc.h>
+
+#include "core/base/assert.h"
+#include "core/digest/crc32c_internal.h"
+
+namespace farlift::digest {
+namespace internal {
+
+std::uint32_t crc32c_isal(std::uint32_t state, const std::byte* bytes, std::size_t length) noexcept {
+  // ISA-L takes an int and a pointer to non-const, and does not write.
+  constexpr std::size_t kCallMax = std::size_t{1} << 30;
+  while (length > 0) {
+    const std::size_t now = std::min(length, kCallMax);
+    auto* at = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes));
+    state = crc32_iscsi(at, static_cast<int>(now), state);
+    bytes += now;
+    length -= now;
+  }
+  return state;
+}
+
+}  // namespace internal
+
+namespace {
+
+std::uint32_t run(std::uint32_t state, std::span<const std::byte> bytes) noexcept {
+  static const internal::Kernel kernel = internal::wide_supported() ? &internal::crc32c_wide : &internal::crc32c_isal;
+  return kernel(state, bytes.data(), bytes.size());
+}
+
+// Half of a first-level cache would be enough for the checksum alone; this size also keeps memcpy efficient.
+constexpr std::size_t kCopyBlock = 32u << 10;
+
+}  // namespace
+
+Crc32c crc32c(std::span<const std::byte> bytes) noexcept { return crc32c_extend(Crc32c(0), bytes); }
+
+Crc32c crc32c_extend(Crc32c before, std::span<const std::byte> bytes) noexcept {
+  if (bytes.empty()) return before;
+  return Crc32c(~run(~before.raw(), bytes));
+}
+
+Crc32c crc32c_combine(Crc32c a, Crc32c b, Length length_b) noexcept {
+  // Appending n bytes multiplies what a stands for by x^(8n); initial and final XOR cancel out.
+  return Crc32c(internal::times(internal::power_of_x(length_b.raw(), 3), a.raw()) ^ b.raw());
+}
+
+Crc32c crc32c_copy(std::span<std::byte> to, std::span<const std::byte> from) noexcept {
+  ASSERT(to.size() >= from.size());
+  Crc32c crc;
+  for (std::size_t at = 0; at < from.size(); at += kCopyBlock) {
+    const std::size_t now = std::min(kCopyBlock, from.size() - at);
+    std::memcpy(to.data() + at, from.data() + at, now);
+    crc = crc32c_extend(crc, to.subspan(at, now));
+  }
+  return crc;
+}
+
+}  // namespace farlift::digest
