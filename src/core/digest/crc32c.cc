@@ -6,31 +6,22 @@
 #include <isa-l/crc.h>
 
 #include "core/base/assert.h"
-#include "core/digest/crc32c_internal.h"
+#include "core/digest/crc32c_arithmetic.h"
 
 namespace farlift::digest {
-namespace internal {
-
-std::uint32_t crc32c_isal(std::uint32_t state, const std::byte* bytes, std::size_t length) noexcept {
-  // ISA-L takes an int and a pointer to non-const, and does not write.
-  constexpr std::size_t kCallMax = std::size_t{1} << 30;
-  while (length > 0) {
-    const std::size_t now = std::min(length, kCallMax);
-    auto* at = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes));
-    state = crc32_iscsi(at, static_cast<int>(now), state);
-    bytes += now;
-    length -= now;
-  }
-  return state;
-}
-
-}  // namespace internal
-
 namespace {
 
+// The raw state: the CRC register without the initial and the final XOR. ISA-L takes an int and a pointer to non-const,
+// and does not write.
 std::uint32_t run(std::uint32_t state, std::span<const std::byte> bytes) noexcept {
-  static const internal::Kernel kernel = internal::wide_supported() ? &internal::crc32c_wide : &internal::crc32c_isal;
-  return kernel(state, bytes.data(), bytes.size());
+  constexpr std::size_t kCallMax = std::size_t{1} << 30;
+  while (!bytes.empty()) {
+    const auto now = bytes.first(std::min(bytes.size(), kCallMax));
+    auto* at = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(now.data()));
+    state = crc32_iscsi(at, static_cast<int>(now.size()), state);
+    bytes = bytes.subspan(now.size());
+  }
+  return state;
 }
 
 // Half of a first-level cache would be enough for the checksum alone; this size also keeps memcpy efficient.

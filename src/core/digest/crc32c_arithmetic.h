@@ -1,6 +1,4 @@
-// The kernels behind crc32c.h and the arithmetic of their constants. Private to this folder and its tests.
-//
-// All kernels work on the raw state: the CRC register without the initial and the final XOR.
+// Arithmetic modulo the CRC-32C polynomial, for crc32c_combine(). Private to this folder.
 //
 // Threads: pure functions. Errors: none.
 #pragma once
@@ -42,13 +40,5 @@ constexpr std::uint32_t power_of_x(std::uint64_t n, std::size_t scale = 0) noexc
   }
   return power;
 }
-
-using Kernel = std::uint32_t (*)(std::uint32_t state, const std::byte* bytes, std::size_t length) noexcept;
-
-// ISA-L, which chooses among its own kernels by the CPU.
-std::uint32_t crc32c_isal(std::uint32_t state, const std::byte* bytes, std::size_t length) noexcept;
-// Carry-less multiplication over 512-bit registers; only where wide_supported().
-bool wide_supported() noexcept;
-std::uint32_t crc32c_wide(std::uint32_t state, const std::byte* bytes, std::size_t length) noexcept;
 
 }  // namespace farlift::digest::internal
