@@ -1,8 +1,9 @@
 // Mapping: page-aligned memory of our own, backed by a memfd and mapped shared, so that a forked child sees the same
 // frames and can map them again by descriptor (spec blob 9, fork hazard).
 //
-// Invariants: zero-filled when made; at least the asked length, rounded up to pages. Threads: immutable after create().
-// Errors: no_memory.
+// Invariants: zero-filled when made; at least the asked length, rounded up to pages; pages appear when first touched, so
+//             making a large mapping is cheap; the memfd is sealed against resizing. Threads: immutable after create().
+// Errors: no_memory; invalid_argument for length 0.
 #pragma once
 
 #include <cstddef>

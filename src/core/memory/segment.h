@@ -1,4 +1,4 @@
-// Segment: one Mapping registered on every rail, charged to the pinned-byte budget while it lives.
+// Segment: one Mapping registered on every rail, charged to the pinned-byte budget (once a rail) while it lives.
 //
 // Invariants: registered on all rails or not made at all; registrations close before the memory is unmapped.
 // Threads:    immutable after create(). Errors: no_memory, exhausted (budget), or the rail's own.
