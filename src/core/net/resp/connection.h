@@ -82,7 +82,8 @@ class Connection {
   // Sends one command within the request timeout. Arguments are not needed any more when it returns.
   Status send(Arguments arguments);
   Status send(std::initializer_list<std::string_view> arguments) { return send(Arguments(arguments.begin(), arguments.size())); }
-  Status send_many(std::span<const std::vector<std::string_view>> commands);
+  // Several at once, in order. When it fails, those before the last may have been executed.
+  Status send_many(std::span<const Arguments> commands);
 
   // The next reply in order, error replies included. Without options: within the request timeout.
   Result<Value> receive();
@@ -108,7 +109,9 @@ class Connection {
   bool broken() const noexcept { return broken_.has_value() || stream_->is_cut(); }
   void cut_off() noexcept { stream_->cut_off(); }
   // In words, when more is known than the Error says; otherwise empty.
-  const std::string& last_error_text() const noexcept { return stream_->last_error_text(); }
+  const std::string& last_error_text() const noexcept {
+    return refusal_.empty() ? stream_->last_error_text() : refusal_;
+  }
 
   Protocol protocol() const noexcept { return protocol_; }
   const std::string& server_version() const noexcept { return server_version_; }  // empty in RESP2
@@ -123,12 +126,16 @@ class Connection {
   Status greet_resp3(net::Deadline deadline, std::string* reason, bool& fell_back);
   Status greet_resp2(net::Deadline deadline, std::string* reason);
   Result<Value> ask(Arguments arguments, net::Deadline deadline);
-  Status flush(net::Deadline deadline);
+  Status demand(Arguments arguments, net::Deadline deadline, std::string* reason);
+  Status send_encoded(std::size_t commands, net::Deadline deadline);
   Status write_pieces(net::Deadline deadline);
   Result<std::optional<Value>> parse_reply();
-  Result<bool> read_available();
+  Status read_once();
+  Status collect_early();
+  void learn_refusal();
   void set_aside(Value&& push);
   Error break_with(Error error);
+  Value answered(Value&& value, std::span<std::byte> bulk_into);
 
   const ConnectionOptions options_;
   const Clock& clock_;
@@ -140,6 +147,8 @@ class Connection {
   std::deque<Value> pushes_;
   std::uint64_t pushes_dropped_ = 0;
   std::size_t unanswered_ = 0;
+  std::size_t sending_ = 0;            // commands being written now
+  std::string refusal_;                // the error reply with which the server ended the connection while we were sending
   std::optional<Error> broken_;
   Protocol protocol_ = Protocol::resp2;
   std::string server_version_;

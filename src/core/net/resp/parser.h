@@ -45,7 +45,7 @@ class Parser {
   // The next whole value; nullopt: more bytes are needed.
   Result<std::optional<Value>> next();
 
-  // Where to receive the next bytes: first the rest of a bulk string in progress, then the general buffer.
+  // After next() has answered nullopt: where to receive the next bytes, first the rest of a bulk string in progress, then the general buffer.
   struct Areas {
     std::array<iovec, 2> iov{};
     std::size_t count = 0;
@@ -62,6 +62,8 @@ class Parser {
   void offer_bulk(std::span<std::byte> memory) noexcept { offered_ = memory; }
 
   bool idle() const noexcept;        // nothing received that is not part of a value already returned
+  // Bytes are here that next() has not looked at.
+  bool has_unparsed() const noexcept { return unread() > 0 && !starved_; }
   void set_resp3(bool on) noexcept { limits_.resp3 = on; }
 
  private:
@@ -98,6 +100,7 @@ class Parser {
   std::vector<std::byte> in_;         // received and not yet consumed: [begin_, end_)
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
+  bool starved_ = false;              // next() has answered nullopt since bytes came
   std::size_t scanned_ = 0;           // bytes after begin_ known to hold no line end
   Bulk bulk_;
   std::vector<Frame> frames_;

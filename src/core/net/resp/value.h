@@ -92,6 +92,10 @@ class Value {
   // Of a map: the value beside the first key whose text is `key`; nullptr when there is none.
   const Value* find(std::string_view key) const;
 
+  // Copies the first bulk string (this value, or the first among its items at any depth) into `memory` and borrows it from
+  // there, if it fits and does not lie there already.
+  void move_first_bulk(std::span<std::byte> memory);
+
   // RESP3 attributes sent ahead of this value: alternating key, value; mostly empty.
   std::span<const Value> attributes() const noexcept;
   void add_attributes(std::vector<Value> pairs);
@@ -100,6 +104,7 @@ class Value {
 
  private:
   friend class Parser;
+  Value* first_bulk() noexcept;
   Type type_ = Type::null;
   char format_[3] = {};
   union {
