@@ -1,0 +1,89 @@
+// OfiDomain: one libfabric domain with its shared address vector; makes registrations, target
+// endpoints and initiators.
+//
+// Invariants: addressing and key policy follow the granted mr_mode. Closed in the order endpoints,
+//             queues, address vector, domain, fabric (members are declared in reverse).
+// Threads:    any. Errors: as core/fabric/fabric.h.
+#pragma once
+
+#include "core/base/mutex.h"
+#include "core/fabric/ofi/library.h"
+#include "core/fabric/ofi/target_progress.h"
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_rma.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace farlift::fabric::ofi {
+
+struct CompletionQueue {
+  UniqueFid<fid_cq> queue;
+  bool blocks = false;  // fi_cq_sread and fi_cq_signal work
+};
+
+class OfiDomain final : public Domain {
+ public:
+  static Result<std::unique_ptr<OfiDomain>> open(std::shared_ptr<const Library> library,
+                                                 UniqueInfo info, Provider provider,
+                                                 const Clock& clock);
+  ~OfiDomain() override;
+
+  const DomainInfo& info() const noexcept override { return description_; }
+  Result<std::unique_ptr<Registration>> register_memory(const MemoryRef& memory,
+                                                        Access access) override;
+  Result<std::unique_ptr<TargetEndpoint>> open_target(const TargetOptions& options) override;
+  Result<std::unique_ptr<Initiator>> open_initiator(const InitiatorOptions& options) override;
+  Status admit_peer(const Address& peer) override;
+  void release_peer(const Address& peer) override;
+
+  // For the endpoints of this folder.
+  Provider provider() const noexcept { return provider_; }
+  const Clock& clock() const noexcept { return clock_; }
+  bool endpoint_per_peer() const noexcept { return provider_ != Provider::efa; }
+  Result<UniqueInfo> endpoint_info(const TargetOptions& options) const;
+  Result<UniqueFid<fid_ep>> open_endpoint(fi_info* info, fid_cq* queue) const;
+  Result<CompletionQueue> open_queue(std::size_t entries) const;
+  Result<Address> canonical(const Address& peer) const;  // what admit_peer() checks
+  struct Admitted {
+    Address address;
+    fi_addr_t fi_addr = FI_ADDR_UNSPEC;
+  };
+  Result<Admitted> admit(const Address& peer);
+  void release(const Address& canonical_address);
+
+ private:
+  struct Peer {
+    fi_addr_t fi_addr = FI_ADDR_UNSPEC;
+    std::uint32_t references = 0;
+  };
+
+  OfiDomain(std::shared_ptr<const Library> library, UniqueInfo info, Provider provider,
+            const Clock& clock)
+      : library_(std::move(library)), provider_(provider), clock_(clock), info_(std::move(info)) {}
+  Status open_objects();
+  void describe();
+  Result<fid_mr*> register_under_random_key(const MemoryRef& memory, std::uint64_t access) const;
+  Result<TargetProgress*> target_progress();
+
+  const std::shared_ptr<const Library> library_;
+  const Provider provider_;
+  const Clock& clock_;
+  UniqueInfo info_;
+  DomainInfo description_;
+  UniqueFid<fid_fabric> fabric_;
+  UniqueFid<fid_domain> domain_;
+  UniqueFid<fid_av> address_vector_;
+  Mutex mutex_;
+  std::map<std::string, Peer> peers_ GUARDED_BY(mutex_);
+  std::unique_ptr<TargetProgress> progress_ GUARDED_BY(mutex_);
+};
+
+Result<Address> endpoint_name(fid_ep* endpoint);
+
+}  // namespace farlift::fabric::ofi

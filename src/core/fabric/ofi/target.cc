@@ -1,0 +1,78 @@
+#include "core/fabric/ofi/target.h"
+
+#include <algorithm>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace farlift::fabric::ofi {
+namespace {
+
+constexpr int kSliceMs =
+    2;  // between looks at the caller's descriptor when the caller makes progress itself
+
+}  // namespace
+
+Result<std::unique_ptr<OfiTarget>> OfiTarget::make(OfiDomain& domain, TargetProgress& progress,
+                                                   UniqueFid<fid_ep> endpoint,
+                                                   const Address& address, bool own_thread) {
+  UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event) return Error::from_errno("eventfd");
+  return std::unique_ptr<OfiTarget>(
+      new OfiTarget(domain, progress, std::move(endpoint), address, std::move(event), own_thread));
+}
+
+OfiTarget::~OfiTarget() { close().ignore(); }  // close_fid() logged and counted it
+
+int OfiTarget::wait_readable(int timeout_ms, int fd) const {
+  pollfd fds[2] = {{closed_event_.get(), POLLIN, 0},
+                   {fd, POLLIN, 0}};  // poll() skips a negative descriptor
+  const int n = ::poll(fds, 2, timeout_ms);
+  if (closed_.load()) return -1;
+  return n > 0 && fds[1].revents != 0 ? 1 : 0;
+}
+
+Result<bool> OfiTarget::progress(int timeout_ms, int fd) {
+  const Instant start = domain_.clock().now();
+  for (;;) {
+    const auto spent =
+        std::chrono::duration_cast<std::chrono::milliseconds>(domain_.clock().now() - start)
+            .count();
+    const int left = timeout_ms < 0 ? -1 : static_cast<int>(std::max<long>(0, timeout_ms - spent));
+    const int readable = wait_readable(own_thread_ ? left : 0, fd);
+    if (readable < 0) return Error::make(Errc::closed, "target endpoint");
+    if (readable > 0) return true;
+    if (left == 0) {
+      if (!own_thread_) progress_.turn(0);
+      return false;
+    }
+    if (!own_thread_) progress_.turn(left < 0 ? kSliceMs : std::min(left, kSliceMs));
+  }
+}
+
+Status OfiTarget::add_peer(const Address& peer) {
+  TRY_ASSIGN(const OfiDomain::Admitted admitted, domain_.admit(peer));
+  MutexLock lock(mutex_);
+  if (endpoint_ == nullptr) {
+    domain_.release(admitted.address);
+    return Error::make(Errc::closed, "target endpoint");
+  }
+  peers_.push_back(admitted.address);
+  return {};
+}
+
+Status OfiTarget::close() {
+  MutexLock lock(mutex_);
+  if (endpoint_ == nullptr) return {};
+  closed_.store(true);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(closed_event_.get(), &one, sizeof one);
+  int rc = 0;
+  progress_.exclusive([&] { rc = close_fid(&endpoint_.release()->fid); });
+  for (const Address& peer : peers_) domain_.release(peer);
+  peers_.clear();
+  if (rc != 0) return Error::not_quiet(Errc::io, "close endpoint", -rc);
+  return {};
+}
+
+}  // namespace farlift::fabric::ofi

@@ -1,0 +1,78 @@
+#include "core/fabric/ofi/target_progress.h"
+
+#include "core/base/log.h"
+
+#include <chrono>
+
+namespace farlift::fabric::ofi {
+namespace {
+
+constexpr int kTurnMs = 100;                           // of the thread, when nothing happens
+constexpr auto kKnock = std::chrono::milliseconds(1);  // between two attempts to wake readers
+constexpr auto kPollSleep = std::chrono::microseconds(50);
+
+}  // namespace
+
+TargetProgress::~TargetProgress() {
+  stop_.store(true);
+  std::thread thread;
+  {
+    MutexLock lock(mutex_);
+    thread = std::move(thread_);
+  }
+  if (thread.joinable()) {
+    if (blocks_) queue_->ops->signal(queue_.get());
+    thread.join();
+  }
+}
+
+void TargetProgress::run_thread() {
+  MutexLock lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+}
+
+void TargetProgress::loop() {
+  while (!stop_.load()) turn(kTurnMs);
+}
+
+void TargetProgress::turn(int timeout_ms) {
+  {
+    MutexLock lock(mutex_);
+    while (waiting_ > 0) changed_.wait(mutex_);
+    ++readers_;
+  }
+  read(timeout_ms);
+  MutexLock lock(mutex_);
+  if (--readers_ == 0) changed_.notify_all();
+}
+
+// Targets post nothing, so entries are only errors of broken connections; reading them frees their
+// room.
+void TargetProgress::read(int timeout_ms) {
+  fi_cq_entry entries[16];
+  ssize_t n = 0;
+  if (blocks_ && timeout_ms > 0) {
+    n = fi_cq_sread(queue_.get(), entries, std::size(entries), nullptr, timeout_ms);
+  } else {
+    n = fi_cq_read(queue_.get(), entries, std::size(entries));
+    if (n == -FI_EAGAIN && timeout_ms > 0) std::this_thread::sleep_for(kPollSleep);
+  }
+  if (n == -FI_EAVAIL) {
+    fi_cq_err_entry error{};
+    (void)fi_cq_readerr(queue_.get(), &error, 0);
+  }
+}
+
+void TargetProgress::exclusive(const std::function<void()>& work) {
+  MutexLock lock(mutex_);
+  ++waiting_;
+  while (readers_ > 0) {
+    if (blocks_)
+      queue_->ops->signal(queue_.get());  // one signal wakes one reader, and may meet none
+    changed_.wait_for(mutex_, kKnock);
+  }
+  work();
+  if (--waiting_ == 0) changed_.notify_all();
+}
+
+}  // namespace farlift::fabric::ofi

@@ -1,0 +1,50 @@
+// TargetProgress: the completion queue that all target endpoints of a domain share, and the thread
+// that keeps reading it. libfabric's software providers move a target's bytes only inside such
+// reads, whatever progress model they report.
+//
+// Invariants: exclusive() runs its function while nobody reads the queue: closing an endpoint under
+//             a reader crashes some providers.
+// Threads:    any. Errors: none; a queue that cannot block is polled with short sleeps.
+#pragma once
+
+#include "core/base/mutex.h"
+#include "core/fabric/ofi/library.h"
+
+#include <rdma/fi_eq.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <thread>
+
+namespace farlift::fabric::ofi {
+
+class TargetProgress {
+ public:
+  TargetProgress(UniqueFid<fid_cq> queue, bool blocks)
+      : queue_(std::move(queue)), blocks_(blocks) {}
+  TargetProgress(const TargetProgress&) = delete;
+  TargetProgress& operator=(const TargetProgress&) = delete;
+  ~TargetProgress();
+
+  fid_cq* queue() const noexcept { return queue_.get(); }
+
+  void run_thread();          // starts the thread on the first call
+  void turn(int timeout_ms);  // one turn of progress in the caller's thread, at most that long
+  void exclusive(const std::function<void()>& work);
+
+ private:
+  void read(int timeout_ms);
+  void loop();
+
+  const UniqueFid<fid_cq> queue_;
+  const bool blocks_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::uint32_t readers_ GUARDED_BY(mutex_) = 0;
+  std::uint32_t waiting_ GUARDED_BY(mutex_) = 0;  // callers of exclusive(); they go first
+  std::atomic<bool> stop_{false};
+  std::thread thread_ GUARDED_BY(mutex_);
+};
+
+}  // namespace farlift::fabric::ofi
