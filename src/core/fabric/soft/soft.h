@@ -19,7 +19,39 @@ struct SoftOptions {
   std::uint32_t spin_us = 0;            // longest spin before a blocking wait; 0: none
 };
 
-// invalid_argument: listen_ip is not a numeric address.
+// invalid_argument: listen_ip is not a numeric address, or is one that nobody could connect to (wildcard, multicast).
 Result<std::unique_ptr<Domain>> open_domain(const SoftOptions& options, const Clock& clock);
+
+// Everything that was refused, limited or lost, and which lane served. All counters only grow.
+struct SoftStats {
+  // target side
+  std::uint64_t links_accepted = 0;
+  std::uint64_t links_refused = 0;       // connections_max was reached
+  std::uint64_t links_foreign = 0;       // the peer does not speak soft, or another version of it
+  std::uint64_t links_broken = 0;        // the peer broke the protocol
+  std::uint64_t operations_served = 0;   // acknowledged with success
+  std::uint64_t operations_refused = 0;  // key, range or right
+  std::uint64_t bytes_landed = 0;        // by both lanes
+  std::uint64_t bytes_sent = 0;          // for remote-lane reads
+  std::uint64_t pulls_failed = 0;        // the source could not be read
+  // initiator side
+  std::uint64_t links_connected = 0;
+  std::uint64_t links_lost = 0;
+  std::uint64_t connect_failures = 0;    // refused, timed out, foreign
+  std::uint64_t abort_limits = 0;        // links given up before the target had closed its side: not quiet
+  std::uint64_t host_links = 0;          // links whose host lane was proven in both directions
+  std::uint64_t host_lane_refusals = 0;  // same host, but the kernel did not allow it or the proof failed
+  std::uint64_t writes_remote = 0;
+  std::uint64_t writes_host = 0;
+  std::uint64_t reads_remote = 0;
+  std::uint64_t reads_host = 0;
+  std::uint64_t posts_deferred = 0;      // in_flight_max was reached
+  // registrations
+  std::uint64_t registrations_refused = 0;
+  std::uint64_t landed_overflows = 0;    // a registration recorded more than kLandedRunsMax runs
+};
+
+// Zeroes for a domain of another provider.
+SoftStats stats(const Domain& domain) noexcept;
 
 }  // namespace farlift::fabric::soft

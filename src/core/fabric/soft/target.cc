@@ -1,0 +1,285 @@
+#include "core/fabric/soft/target.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+
+namespace farlift::fabric::soft {
+namespace {
+
+constexpr std::uint64_t kListenerId = 1;
+constexpr std::uint64_t kClosedId = 2;
+constexpr std::uint64_t kHelperId = 3;
+constexpr int kBacklog = 512;
+constexpr int kEventsAtOnce = 4;
+
+Status watch_fd(int epoll, int fd, std::uint64_t id, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) return Error::from_errno("epoll_ctl");
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SoftTarget>> SoftTarget::open(SoftDomain& domain, const TargetOptions& options) {
+  std::unique_ptr<SoftTarget> target(new SoftTarget(domain, options));
+  TRY(target->start(options));
+  return target;
+}
+
+Status SoftTarget::start(const TargetOptions& options) {
+  const std::string ip = options.listen_ip.empty() ? domain_.options().listen_ip : options.listen_ip;
+  TRY_ASSIGN(const SocketAddress listen, SocketAddress::parse(ip, options.port));
+  if (!listen.check_target(false).ok()) return Error::make(Errc::invalid_argument, "listen address cannot be connected to");
+  listener_ = UniqueFd(::socket(listen.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  closed_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  helper_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
+  spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+  if (!listener_ || !epoll_ || !closed_event_ || !helper_event_) return Error::from_errno("soft target descriptors");
+  const int on = 1;
+  if (options.port != 0) ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(listener_.get(), listen.get(), listen.size()) != 0) return Error::from_errno("soft target bind");
+  if (::listen(listener_.get(), kBacklog) != 0) return Error::from_errno("soft target listen");
+  TRY_ASSIGN(const SocketAddress bound, SocketAddress::of_socket(listener_.get()));
+  address_ = bound.encode();
+  TRY(watch_fd(epoll_.get(), listener_.get(), kListenerId, EPOLLIN | EPOLLEXCLUSIVE));
+  TRY(watch_fd(epoll_.get(), closed_event_.get(), kClosedId, EPOLLIN));
+  TRY(watch_fd(epoll_.get(), helper_event_.get(), kHelperId, EPOLLIN | EPOLLEXCLUSIVE));
+  if (options.own_thread) {
+    thread_ = std::thread([this] {
+      ::pthread_setname_np(::pthread_self(), "soft-target");
+      while (progress(-1, -1).ok()) {
+      }
+    });
+  }
+  return {};
+}
+
+SoftTarget::~SoftTarget() { close().ignore(); }
+
+Status SoftTarget::add_peer(const Address& peer) {
+  // Nothing is kept: any initiator that speaks the protocol and holds a key is served.
+  TRY(domain_.peer_address(peer, false));
+  return {};
+}
+
+Status SoftTarget::close() {
+  closed_.store(true);
+  const std::uint64_t one = 1;
+  if (::write(closed_event_.get(), &one, sizeof one) < 0) ASSERT(errno == EAGAIN);
+  {
+    MutexLock lock(inside_mutex_);
+    while (inside_ > 0) left_.wait(inside_mutex_);
+  }
+  MutexLock close_lock(close_mutex_);
+  // A fork may have copied the descriptors: shutdown() acts on the sockets, however many hold them.
+  if (listener_) ::shutdown(listener_.get(), SHUT_RDWR);
+  std::unordered_map<std::uint64_t, LinkRef> links;
+  {
+    MutexLock lock(links_mutex_);
+    links.swap(links_);
+  }
+  {
+    MutexLock lock(jobs_mutex_);
+    jobs_.clear();
+  }
+  for (auto& [id, link] : links) ::shutdown(link->fd.get(), SHUT_RDWR);
+  listener_.reset();
+  if (thread_.joinable()) thread_.join();
+  return {};
+}
+
+Result<bool> SoftTarget::progress(int timeout_ms, int fd) {
+  {
+    MutexLock lock(inside_mutex_);
+    if (closed_.load()) return Error::make(Errc::closed, "soft target");
+    ++inside_;
+  }
+  bool fd_ready = false;
+  if (!pull_piece(nullptr) && wait_events(timeout_ms, fd, fd_ready)) run_events(0);
+  {
+    MutexLock lock(inside_mutex_);
+    if (--inside_ == 0) left_.notify_all();
+  }
+  if (closed_.load()) return Error::make(Errc::closed, "soft target");
+  return fd_ready;
+}
+
+// Sleeps until the set or `fd` is readable. True when the set has events that were not run yet.
+bool SoftTarget::wait_events(int timeout_ms, int fd, bool& fd_ready) {
+  pollfd polls[2] = {{epoll_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
+  const nfds_t count = fd >= 0 ? 2 : 1;
+  int ready = 0;
+  const std::uint32_t spin_us = domain_.options().spin_us;
+  if (spin_us > 0 && timeout_ms != 0) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(spin_us);
+    while ((ready = ::poll(polls, count, 0)) == 0 && std::chrono::steady_clock::now() < until) {
+    }
+  }
+  if (ready == 0 && fd < 0) {
+    run_events(timeout_ms);
+    return false;
+  }
+  if (ready == 0) {
+    ++waiting_;
+    ready = ::poll(polls, count, timeout_ms);
+    --waiting_;
+  }
+  fd_ready = ready > 0 && count == 2 && polls[1].revents != 0;
+  return ready > 0 && polls[0].revents != 0;
+}
+
+bool SoftTarget::run_events(int timeout_ms) {
+  epoll_event events[kEventsAtOnce];
+  if (timeout_ms != 0) ++waiting_;
+  const int n = ::epoll_wait(epoll_.get(), events, kEventsAtOnce, timeout_ms);
+  if (timeout_ms != 0) --waiting_;
+  for (int i = 0; i < n && !closed_.load(std::memory_order_relaxed); ++i) {
+    const std::uint64_t id = events[i].data.u64;
+    if (id == kListenerId) {
+      accept_links();
+    } else if (id == kHelperId) {
+      std::uint64_t token = 0;
+      if (::read(helper_event_.get(), &token, sizeof token) == sizeof token) {
+        while (!closed_.load(std::memory_order_relaxed) && pull_piece(nullptr)) {
+        }
+      }
+    } else if (id != kClosedId) {
+      LinkRef link;
+      {
+        MutexLock lock(links_mutex_);
+        const auto found = links_.find(id);
+        if (found != links_.end()) link = found->second;
+      }
+      if (link) serve(link);
+    }
+  }
+  return n > 0;
+}
+
+void SoftTarget::accept_links() {
+  for (;;) {
+    UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) {
+      if (errno == EMFILE || errno == ENFILE) refuse_without_descriptor();
+      return;
+    }
+    const int on = 1;
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    LinkRef link;
+    {
+      MutexLock lock(links_mutex_);
+      const std::size_t links = links_.size();
+      if (links >= connections_max_) domain_.counters().links_refused.add();
+      if (links >= std::size_t{connections_max_} + kRefusingLinksMax) continue;
+      link = std::make_shared<TargetLink>(next_link_++, std::move(fd), links >= connections_max_);
+      links_.emplace(link->id, link);
+    }
+    domain_.counters().links_accepted.add();
+    if (!watch_fd(epoll_.get(), link->fd.get(), link->id, EPOLLIN | EPOLLONESHOT).ok()) {
+      MutexLock lock(links_mutex_);
+      links_.erase(link->id);
+    }
+  }
+}
+
+// Out of descriptors: without this the listener would stay readable and wake us for ever.
+void SoftTarget::refuse_without_descriptor() {
+  MutexLock lock(close_mutex_);
+  spare_.reset();
+  UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)).reset();
+  spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+  domain_.counters().links_refused.add();
+}
+
+void SoftTarget::arm(TargetLink& link) {
+  epoll_event event{};
+  event.events = EPOLLONESHOT | EPOLLIN | (link.want_out ? EPOLLOUT : 0u);
+  // A link whose replies the peer does not read is not read either, until they are gone.
+  if (link.want_out && link.out.size() - link.out_sent >= kOutBytesMax) event.events = EPOLLONESHOT | EPOLLOUT;
+  if (link.want_out && link.reads.size() >= kReadsPerLinkMax) event.events = EPOLLONESHOT | EPOLLOUT;
+  event.data.u64 = link.id;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, link.fd.get(), &event);
+}
+
+void SoftTarget::serve(const LinkRef& link) {
+  {
+    MutexLock lock(link->mutex);
+    if (link->ended) return;
+    if (link->claimed) {
+      link->pending = true;
+      return;
+    }
+    link->claimed = true;
+  }
+  for (;;) {
+    if (!serve_claimed(link)) {
+      end_link(link);
+      return;
+    }
+    MutexLock lock(link->mutex);
+    if (!link->pending) {
+      link->claimed = false;
+      if (!closed_.load(std::memory_order_relaxed)) arm(*link);
+      return;
+    }
+    link->pending = false;
+  }
+}
+
+// Receives and copies until there is nothing to do; false when the link is over.
+bool SoftTarget::serve_claimed(const LinkRef& link) {
+  std::uint64_t moved = 0;
+  while (!closed_.load(std::memory_order_relaxed) && moved < kServeBytesMax) {
+    const Step step = receive(link, moved);
+    if (step == Step::ended) return false;
+    if (step == Step::more) continue;
+    flush(*link);
+    if (!pull_piece(link.get())) break;
+    moved += kPullPieceBytesMax;
+  }
+  flush(*link);
+  return true;
+}
+
+// The initiator closed its side, or broke the protocol. Nothing more is received; pieces in progress finish first.
+void SoftTarget::end_link(const LinkRef& link) {
+  {
+    MutexLock lock(link->mutex);
+    if (link->ended) return;
+    flush_locked(*link);
+    link->ended = true;
+  }
+  bool now = false;
+  {
+    MutexLock lock(jobs_mutex_);
+    std::erase_if(jobs_, [&](const std::shared_ptr<Pull>& job) {
+      if (job->link != link) return false;
+      pieces_waiting_ -= job->request.length.raw() - job->next;
+      job->next = job->request.length.raw();
+      return true;
+    });
+    link->ending = true;
+    now = link->pieces == 0;
+  }
+  if (now) finish_link(link);
+}
+
+void SoftTarget::finish_link(const LinkRef& link) {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link->fd.get(), nullptr);
+  ::shutdown(link->fd.get(), SHUT_RDWR);
+  MutexLock lock(links_mutex_);
+  links_.erase(link->id);
+}
+
+}  // namespace farlift::fabric::soft
