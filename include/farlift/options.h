@@ -4,7 +4,8 @@
 //   options.addresses = {{"10.0.0.7", 6379}};
 //   options.rdma = farlift::RdmaConfiguration{};   // the soft provider, no card needed
 //
-// Threads: plain values. Errors: Client::create() names both options when two exclude each other (spec blob 10.4).
+// Threads: plain values. Errors: Client::create() names both options when two exclude each other
+// (spec blob 10.4).
 #pragma once
 
 #include <chrono>
@@ -25,15 +26,19 @@ enum class RdmaProvider {
 
 struct RdmaConfiguration {
   RdmaProvider provider = RdmaProvider::soft;
-  // Network interface or card, e.g. "eth0". Empty: for soft and tcp the one that reaches the server, else the first card.
+  // Network interface or card, e.g. "eth0". Empty: for soft and tcp the one that reaches the
+  // server, else the first card.
   std::string interface_name;
-  // How many transfers may run at once. 1: transfers share the connection of ordinary commands. More: that many
-  // connections of their own, opened when needed, all using the same registrations.
+  // How many transfers may run at once. 1: transfers share the connection of ordinary commands.
+  // More: that many connections of their own, opened when needed, all using the same registrations.
   unsigned connections = 1;
-  // Compare the CRC-32C of what landed with the server's. Off: receipts are unverified; for measurements only.
+  // Compare the CRC-32C of what landed with the server's. Off: receipts are unverified; for
+  // measurements only.
   bool verify = true;
   // Soft only: microseconds to poll before sleeping while a reply is awaited. 0: never spin.
   unsigned spin_us = 0;
+  // Soft only: let a server on the same host move bytes by process_vm_readv. Off: always by TCP.
+  bool host_lane = true;
 };
 
 struct NodeAddress {
@@ -46,7 +51,7 @@ struct TlsOptions {
   std::string ca_file;           // PEM; empty: the system's
   std::string certificate_file;  // PEM, for mutual TLS
   std::string key_file;
-  std::string server_name;       // name to verify; empty: the host
+  std::string server_name;  // name to verify; empty: the host
   bool verify_peer = true;
 };
 
@@ -63,12 +68,14 @@ struct ClientOptions {
   int resp_version = 3;  // 2 or 3
   std::string client_name;
   std::chrono::milliseconds connect_timeout{2000};
-  std::chrono::milliseconds request_timeout{5000};  // ordinary commands; a transfer has none. 0: none
-  std::optional<RdmaConfiguration> rdma;            // empty: no RDMA, and nothing is loaded for it
+  std::chrono::milliseconds request_timeout{
+      5000};                              // ordinary commands; a transfer has none. 0: none
+  std::optional<RdmaConfiguration> rdma;  // empty: no RDMA, and nothing is loaded for it
 
   // Reads always go to the primary; any value is accepted, and transfers ignore it.
   ReadFrom read_from = ReadFrom::primary;
-  // Not offered together with rdma; they exist so that a configuration carried over is refused, not misread.
+  // Not offered together with rdma; they exist so that a configuration carried over is refused, not
+  // misread.
   bool compression = false;
   bool lazy_connect = false;
   bool read_only = false;
@@ -76,8 +83,8 @@ struct ClientOptions {
   bool asynchronous = false;
   bool client_pool = false;
 
-  // Called about ten times a second from a thread that waits inside a transfer. It cannot end the wait: a region stays
-  // exposed until the reply (spec blob 10.2 rule 9). Must not call the client.
+  // Called about ten times a second from a thread that waits inside a transfer. It cannot end the
+  // wait: a region stays exposed until the reply (spec blob 10.2 rule 9). Must not call the client.
   std::function<void()> on_wait;
 };
 
