@@ -80,10 +80,10 @@ class Stream {
 struct StreamOptions {
   std::string host = "127.0.0.1";  // a numeric address or a name
   std::uint16_t port = 0;
-  std::string unix_path;           // when not empty, used instead of host and port
-  std::shared_ptr<const TlsContext> tls;   // null: plain
+  std::string unix_path = {};           // when not empty, used instead of host and port
+  std::shared_ptr<const TlsContext> tls = {};   // null: plain
   std::uint32_t keepalive_s = 30;  // idle seconds before TCP probes; 0: off
-  std::shared_ptr<const WakeSignal> stop;  // when raised, connecting and the stream end with Errc::closed; may be null
+  std::shared_ptr<const WakeSignal> stop = {};  // when raised, connecting and the stream end with Errc::closed; may be null
 };
 
 // Resolves, connects, and where asked for shakes hands by TLS, all before `deadline` (name resolution itself cannot be

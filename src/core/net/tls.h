@@ -14,11 +14,11 @@
 namespace farlift::net {
 
 struct TlsOptions {
-  std::string ca_file;            // trusted certificates (PEM); neither file nor directory: the system's
-  std::string ca_directory;       // hashed directory of trusted certificates
-  std::string certificate_file;   // our own certificate chain (PEM), with key_file; both or neither
-  std::string key_file;
-  std::string server_name;        // name to expect and to announce (SNI); empty: the host that is connected to
+  std::string ca_file = {};            // trusted certificates (PEM); neither file nor directory: the system's
+  std::string ca_directory = {};       // hashed directory of trusted certificates
+  std::string certificate_file = {};   // our own certificate chain (PEM), with key_file; both or neither
+  std::string key_file = {};
+  std::string server_name = {};        // name to expect and to announce (SNI); empty: the host that is connected to
   bool verify_hostname = true;    // false: any name will do, the chain is still verified
   bool insecure = false;          // true: nothing is verified; for tests and emergencies
 };

@@ -39,25 +39,25 @@ enum class Protocol : std::uint8_t { resp2 = 2, resp3 = 3 };
 struct ConnectionOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 6379;
-  std::string unix_path;               // when not empty, used instead of host and port
-  std::optional<net::TlsOptions> tls;  // absent: plain
-  std::shared_ptr<const net::TlsContext> tls_context;  // made from `tls` once for many connections; may be null
-  std::string username;                // empty: the default user
-  std::string password;                // empty: no login
+  std::string unix_path = {};               // when not empty, used instead of host and port
+  std::optional<net::TlsOptions> tls = {};  // absent: plain
+  std::shared_ptr<const net::TlsContext> tls_context = {};  // made from `tls` once for many connections; may be null
+  std::string username = {};                // empty: the default user
+  std::string password = {};                // empty: no login
   std::uint32_t database = 0;
-  std::string client_name;             // shown in CLIENT LIST; empty: none
+  std::string client_name = {};             // shown in CLIENT LIST; empty: none
   Protocol protocol = Protocol::resp3; // resp3 falls back to resp2 when the server does not know HELLO
   Duration connect_timeout = std::chrono::seconds(2);   // all of connect(), the greeting included
   Duration request_timeout = std::chrono::seconds(10);  // one send() or one receive()
-  ParserLimits limits;
-  std::shared_ptr<const net::WakeSignal> stop;  // when raised, everything ends with Errc::closed; may be null
+  ParserLimits limits = {};
+  std::shared_ptr<const net::WakeSignal> stop = {};  // when raised, everything ends with Errc::closed; may be null
 };
 
 struct ReceiveOptions {
   net::Deadline deadline = net::Deadline::never();
   // Where the first bulk string of the reply goes if it fits; the Value is then borrowed(). It is written even when
   // receive() fails, and not any more once receive() has returned.
-  std::span<std::byte> bulk_into;
+  std::span<std::byte> bulk_into = {};
 };
 
 class Connection {

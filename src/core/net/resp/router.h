@@ -35,8 +35,8 @@
 namespace farlift::resp {
 
 struct RouterOptions {
-  ConnectionOptions connection;     // host, port or unix_path: the server, or the first seed
-  std::vector<Endpoint> more_seeds; // cluster: further nodes to ask for the topology
+  ConnectionOptions connection = {};     // host, port or unix_path: the server, or the first seed
+  std::vector<Endpoint> more_seeds = {}; // cluster: further nodes to ask for the topology
   bool cluster = false;
   std::uint32_t connections_per_node = 1;
   std::uint32_t redirects_max = 16;     // MOVED and ASK of one command together
