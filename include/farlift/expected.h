@@ -1,11 +1,14 @@
-// Expected<T>: a value or a ClientError. The client library reports every failure this way and throws nothing.
+// Expected<T>: a value or a ClientError. The client library reports every failure this way and
+// throws nothing.
 //
 //   auto client = farlift::Client::create(options);
 //   if (!client) return fail(client.error().text);
 //   client->command({"PING"});
 //
-// Invariants: never empty. Threads: as T. Errors: value() of a failed Expected, or error() of a successful one, ends the
-// program with a message.
+// Invariants: never empty.
+// Threads:    as T.
+// Errors:     value() of a failed Expected, or error() of a successful one, ends the program with a
+//             message.
 #pragma once
 
 #include <string>
@@ -19,13 +22,13 @@ namespace farlift {
 
 // What went wrong, by what the caller can do about it (spec blob 10.1).
 enum class ErrorKind {
-  rdma,           // the transfer was refused or failed; text carries the server's words where there are any
+  rdma,           // the transfer was refused or failed; the text has the server's words
   connection,     // no connection, or it was lost
   timeout,        // no reply within the request timeout; never raised for a transfer
   closing,        // the client was closed, or belongs to the parent process of a fork
   configuration,  // options that exclude each other or cannot be met here
   type,           // an argument of the wrong sort
-  request,        // the server answered an ordinary command with an error, or the command must not be sent
+  request,        // an ordinary command was refused, by the server or before it was sent
 };
 
 struct [[nodiscard]] ClientError {

@@ -1,14 +1,15 @@
-// Registered memory of the caller: regions, windows into them, receipts, and what this machine can do.
+// Registered memory of the caller: regions, windows into them, receipts, and what this machine can
+// do.
 //
 //   auto buffer = farlift::RdmaBuffer::allocate(64 << 20);
 //   auto region = client->register_rdma_region(*buffer);
 //   auto receipt = client->rdma_get("weights", *region->window());
 //
 // Invariants (spec blob 10.2)
-//   A region is Open, Busy with one transfer, or Closed for good. When closed() is true, or when a transfer returned, no
-//   later byte appears in its memory.
+//   A region is Open, Busy with one transfer, or Closed for good. When closed() is true, or when a
+//   transfer returned, no later byte appears in its memory.
 //   A window lies inside its region; it outlives the region but does not revive it.
-// Threads: handles are cheap to copy and may be used from any thread; each copy belongs to one thread at a time.
+// Threads: handles are cheap to copy; each copy belongs to one thread at a time.
 // Errors:  ErrorKind::rdma unless stated.
 #pragma once
 
@@ -30,19 +31,22 @@ class Region;
 class BufferState;
 }  // namespace client
 
-// A Registered stretch of the caller's memory. Dropping the last handle closes it (after the transfer that uses it).
+// A Registered stretch of the caller's memory. Dropping the last handle closes it (after the
+// transfer that uses it).
 class FARLIFT_API RdmaRegion {
  public:
   std::size_t capacity() const noexcept;  // bytes
   bool closed() const noexcept;
 
-  // [offset, offset + length) of the region; no length: to its end. Past the end, or a closed region: rdma.
-  Expected<RdmaWindow> window(std::size_t offset = 0, std::optional<std::size_t> length = std::nullopt) const;
+  // [offset, offset + length) of the region; no length: to its end. Past the end, or a closed
+  // region: rdma.
+  Expected<RdmaWindow> window(std::size_t offset = 0,
+                              std::optional<std::size_t> length = std::nullopt) const;
   // The whole region. A closed region: rdma.
   Expected<std::span<std::byte>> memory() const;
 
-  // Ends remote access, then gives the memory back. Idempotent. While a transfer uses the region: rdma, and nothing
-  // changes.
+  // Ends remote access, then gives the memory back. Idempotent. While a transfer uses the region:
+  // rdma, and nothing changes.
   Expected<void> close();
 
   friend bool operator==(const RdmaRegion&, const RdmaRegion&) = default;
@@ -74,7 +78,8 @@ class FARLIFT_API RdmaWindow {
 
 struct RdmaReadReceipt {
   std::uint64_t bytes_written = 0;  // length of the value, from the start of the (first) window
-  std::uint32_t checksum = 0;       // CRC-32C of those bytes; compared with what landed unless verify is off
+  std::uint32_t checksum =
+      0;  // CRC-32C of those bytes; compared with what landed unless verify is off
 };
 
 // What `BLOB.INFO` says about a large value.
@@ -89,7 +94,8 @@ struct RdmaBufferOptions {
   int numa_node = -1;      // preferred node, -1: none
 };
 
-// Page-aligned, zero-filled memory that registers well. A copy shares the memory; regions made from it keep it alive.
+// Page-aligned, zero-filled memory that registers well. A copy shares the memory; regions made from
+// it keep it alive.
 class FARLIFT_API RdmaBuffer {
  public:
   static Expected<RdmaBuffer> allocate(std::size_t length, const RdmaBufferOptions& options = {});
@@ -98,7 +104,8 @@ class FARLIFT_API RdmaBuffer {
 
  private:
   friend class Client;
-  explicit RdmaBuffer(std::shared_ptr<client::BufferState> state) noexcept : state_(std::move(state)) {}
+  explicit RdmaBuffer(std::shared_ptr<client::BufferState> state) noexcept
+      : state_(std::move(state)) {}
   std::shared_ptr<client::BufferState> state_;
 };
 
@@ -112,7 +119,8 @@ struct RdmaUsability {
 };
 // Whether libfabric loads here and is at least 2.4 and below 3. This call loads it.
 FARLIFT_API RdmaUsability rdma_usable();
-// The same for one provider, with that provider's version rule; soft is always usable and loads nothing.
+// The same for one provider, with that provider's version rule; soft is always usable and loads
+// nothing.
 FARLIFT_API RdmaUsability rdma_usable(RdmaProvider provider);
 
 // CRC-32C (Castagnoli), as the server stores it.
