@@ -9,6 +9,7 @@
 #include <chrono>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "core/base/clock.h"
 #include "core/digest/crc32c.h"
 #include "core/fabric/fabric.h"
+#include "core/fabric/ofi/ofi.h"
 #include "core/fabric/soft/soft.h"
 
 namespace farlift::python {
@@ -214,6 +216,20 @@ DomainPtr open_soft(const std::string& listen_ip, bool virtual_addressing, bool 
   return handle;
 }
 
+// libfabric's tcp wire, whatever version is installed.
+DomainPtr open_ofi(const std::string& interface_name) {
+  fabric::ofi::OfiOptions options;
+  options.provider = fabric::ofi::Provider::tcp;
+  options.interface_name = interface_name;
+  options.version = fabric::ofi::kVersionAny;
+  auto handle = std::make_shared<DomainHandle>();
+  std::string why;
+  auto domain = fabric::ofi::open_domain(options, system_clock(), &why);
+  if (!domain.ok() && !why.empty()) throw std::runtime_error(why);
+  handle->domain = take(std::move(domain));
+  return handle;
+}
+
 std::uint32_t crc32c(const py::object& memory) {
   const BorrowedBuffer buffer(memory, false);
   const py::gil_scoped_release nogil;
@@ -298,6 +314,7 @@ PYBIND11_MODULE(_fabric, m) {
 
   m.def("open_soft", &open_soft, py::arg("listen_ip") = "127.0.0.1", py::arg("virtual_addressing") = false,
         py::arg("host_lane") = true);
+  m.def("open_ofi", &open_ofi, py::arg("interface") = "lo");
   m.def("crc32c", &crc32c, py::arg("memory"));
 }
 

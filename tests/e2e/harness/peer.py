@@ -34,7 +34,7 @@ def _soft(**options):
 
 def _ofi():
     from farlift import _fabric
-    return _fabric.open_ofi(provider="tcp", interface="lo")
+    return _fabric.open_ofi(interface="lo")
 
 
 LANES = {

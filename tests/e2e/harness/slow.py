@@ -7,12 +7,13 @@ from .resp import Connection
 
 
 class SlowPeer(Peer):
-    """Nothing lands in or leaves its regions except inside step() and finish()."""
+    """On soft nothing lands in or leaves its regions except inside step() and finish(). On libfabric's wire the domain
+    has a thread of its own and step() only waits: there a transfer is merely watched while it runs."""
 
     def __init__(self, server, lane, resp: int = 2, timeout: float = 120.0):
         super().__init__(server, lane, resp=resp, timeout=timeout, own_thread=False)
 
-    def step(self, timeout_ms: int = 20) -> None:
+    def step(self, timeout_ms: int = 1) -> None:
         self.target.progress(timeout_ms)
 
     def step_until(self, reached, timeout: float = 60.0) -> None:

@@ -1,0 +1,111 @@
+#include "client_options.h"
+
+#include <pybind11/stl.h>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace farlift::python {
+namespace py = pybind11;
+namespace {
+
+thread_local bool interrupt_announced = false;
+
+bool is_main_thread() noexcept { return ::syscall(SYS_gettid) == ::getpid(); }
+
+// A region stays exposed until the server answered, so the handler of a signal must wait for that (spec blob 10.2 rule
+// 9). The interrupt is put back, and Python raises it when the transfer returns.
+void announce_interrupt() {
+  if (!is_main_thread() || interrupt_announced || Py_IsInitialized() == 0) return;
+  const py::gil_scoped_acquire gil;
+  if (PyOS_InterruptOccurred() == 0) return;
+  interrupt_announced = true;
+  PyErr_SetInterrupt();
+  PySys_WriteStderr(
+      "farlift: interrupted; a transfer is under way and its memory is exposed, so this waits for the server's reply. "
+      "client.close() from another thread cuts it off.\n");
+}
+
+template <class T>
+T field(const py::dict& fields, const char* name) {
+  if (!fields.contains(name)) throw py::key_error(name);
+  return fields[name].cast<T>();
+}
+
+ReadFrom to_read_from(const std::string& name) {
+  if (name == "primary") return ReadFrom::primary;
+  if (name == "prefer_replica") return ReadFrom::prefer_replica;
+  if (name == "az_affinity") return ReadFrom::az_affinity;
+  if (name == "az_affinity_replicas_and_primary") return ReadFrom::az_affinity_replicas_and_primary;
+  throw py::value_error("unknown read_from");
+}
+
+void read_rdma(const py::dict& fields, ClientOptions& out) {
+  if (!fields.contains("rdma")) return;
+  using Fields = std::tuple<std::string, std::string, unsigned, bool, unsigned>;
+  const auto [provider, interface_name, connections, verify, spin_us] = field<Fields>(fields, "rdma");
+  RdmaConfiguration rdma;
+  rdma.provider = to_provider(provider);
+  rdma.interface_name = interface_name;
+  rdma.connections = connections;
+  rdma.verify = verify;
+  rdma.spin_us = spin_us;
+  out.rdma = std::move(rdma);
+}
+
+void read_tls(const py::dict& fields, TlsOptions& out) {
+  out.enabled = field<bool>(fields, "tls");
+  out.ca_file = field<std::string>(fields, "tls_ca_file");
+  out.certificate_file = field<std::string>(fields, "tls_certificate_file");
+  out.key_file = field<std::string>(fields, "tls_key_file");
+  out.server_name = field<std::string>(fields, "tls_server_name");
+  out.verify_peer = field<bool>(fields, "tls_verify_peer");
+}
+
+}  // namespace
+
+RdmaProvider to_provider(const std::string& name) {
+  if (name == "soft") return RdmaProvider::soft;
+  if (name == "tcp") return RdmaProvider::tcp;
+  if (name == "efa_direct") return RdmaProvider::efa_direct;
+  if (name == "verbs") return RdmaProvider::verbs;
+  throw py::value_error("unknown provider");
+}
+
+void begin_transfer_wait() noexcept { interrupt_announced = false; }
+
+ClientOptions to_options(const py::dict& fields) {
+  ClientOptions out;
+  out.addresses.clear();
+  for (auto& [host, port] : field<std::vector<std::pair<std::string, std::uint16_t>>>(fields, "addresses")) {
+    out.addresses.push_back(NodeAddress{host, port});
+  }
+  out.unix_path = field<std::string>(fields, "unix_path");
+  out.cluster = field<bool>(fields, "cluster");
+  read_tls(fields, out.tls);
+  out.username = field<std::string>(fields, "username");
+  out.password = field<std::string>(fields, "password");
+  out.database = field<std::uint32_t>(fields, "database");
+  out.resp_version = field<int>(fields, "resp_version");
+  out.client_name = field<std::string>(fields, "client_name");
+  out.connect_timeout = std::chrono::milliseconds(field<std::uint32_t>(fields, "connect_timeout_ms"));
+  out.request_timeout = std::chrono::milliseconds(field<std::uint32_t>(fields, "request_timeout_ms"));
+  read_rdma(fields, out);
+  out.read_from = to_read_from(field<std::string>(fields, "read_from"));
+  out.compression = field<bool>(fields, "compression");
+  out.lazy_connect = field<bool>(fields, "lazy_connect");
+  out.read_only = field<bool>(fields, "read_only");
+  out.static_discovery = field<bool>(fields, "static_discovery");
+  out.asynchronous = field<bool>(fields, "asynchronous");
+  out.client_pool = field<bool>(fields, "client_pool");
+  out.on_wait = announce_interrupt;
+  return out;
+}
+
+}  // namespace farlift::python
