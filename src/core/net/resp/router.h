@@ -10,8 +10,8 @@
 //             so (MOVED, ASK, TRYAGAIN, CLUSTERDOWN, LOADING). Redirections and retries are counted and end. A broken
 //             connection is never lent again. At most `connections_per_node` exist for a node.
 // Threads:    any. A Lease belongs to one thread and must end before the Router does. cut_off() ends every wait.
-// Errors:     unreachable, timeout (no connection), closed (after cut_off()), exhausted (redirections), those of
-//             Connection; invalid_argument for keys of different slots.
+// Errors:     unreachable, timeout (no connection), busy (lease_timeout), closed (after cut_off()), exhausted (too many
+//             redirections), again (no node serves the slot), those of Connection.
 #pragma once
 
 #include <cstdint>
@@ -113,17 +113,31 @@ class Router {
   std::vector<Endpoint> nodes() const;  // primaries known now; standalone: the server
 
  private:
-  struct Slot;
   struct Node;
+  struct Course;
 
   Router(RouterOptions options, const Clock& clock, std::shared_ptr<net::WakeSignal> stop);
-  void give_back(const Endpoint& node, Connection* connection) noexcept;
+  void give_back(const Endpoint& endpoint, Connection* connection) noexcept;
+  Result<Connection*> take_idle(const Endpoint& endpoint, net::Deadline deadline);
+  Result<std::unique_ptr<Connection>> connect(const Endpoint& endpoint, std::string* reason) const;
+  std::vector<Endpoint> seeds() const;
+  Result<Topology> ask_topology(const Endpoint& endpoint, std::string* reason) const;
+  void adopt(Topology topology);
   Result<Endpoint> owner_of(std::string_view key, std::string* reason);
-  Status pause(std::uint32_t retry);
+  static Endpoint target_of(const ReplyError& redirect, const Endpoint& answered_by);
+  Attempt run_once(std::string_view key, const Work& work, const Course& course, Endpoint& node, std::string* reason);
+  Status redirect(Course& course, const ReplyError& error, const Endpoint& answered_by);
+  Result<bool> again_later(Course& course);
+  Status pause(std::uint32_t turn);
+  bool is_stale() const;
+  void set_stale();
 
+  // Constant.
   const RouterOptions options_;
   const Clock& clock_;
   const std::shared_ptr<net::WakeSignal> stop_;
+  // Taken before mutex_: one thread asks for the topology, the others wait for its answer.
+  Mutex refreshing_;
   mutable Mutex mutex_;
   CondVar returned_;
   std::map<Endpoint, std::unique_ptr<Node>> nodes_ GUARDED_BY(mutex_);
