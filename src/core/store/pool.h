@@ -75,7 +75,7 @@ class Storage {
 
 class Draft;
 
-// A sealed value. Held by shared_ptr only; each holder is a pin. 64 bytes of bookkeeping when contiguous.
+// A sealed value. Held by shared_ptr only; each holder is a pin. 80 bytes of bookkeeping, allocator overhead included, when contiguous.
 class Object {
  public:
   class Seal {  // only a Draft can make one
