@@ -111,6 +111,7 @@ class RdmaConfiguration:
         with more they have that many connections of their own, and every one of them uses the same registrations.
     verify: compare the CRC-32C of what landed with the server's. False makes receipts unverified; for measurements only.
     spin_us: soft only, microseconds (0 to 10000) to poll before sleeping while a reply is awaited.
+    host_lane: soft only. False: bytes take the network lane even when client and server share a host.
 
     Raises TypeError or ValueError for values out of range.
     """
@@ -120,6 +121,7 @@ class RdmaConfiguration:
     connections: int = 1
     verify: bool = True
     spin_us: int = 0
+    host_lane: bool = True
 
     def __post_init__(self) -> None:
         if type(self.provider) not in _PROVIDERS:
@@ -227,7 +229,7 @@ class ClientConfiguration:
             if not isinstance(self.rdma, RdmaConfiguration):
                 raise TypeError("rdma must be an RdmaConfiguration or None")
             out["rdma"] = (self.rdma.provider_name, self.rdma.interface or "", self.rdma.connections, self.rdma.verify,
-                           self.rdma.spin_us)
+                           self.rdma.spin_us, self.rdma.host_lane)
         return out
 
 

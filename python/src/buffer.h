@@ -1,4 +1,5 @@
-// BorrowedBuffer: a Python object's memory, held through the buffer protocol so that it can neither move nor go away.
+// BorrowedBuffer: a Python object's memory, held through the buffer protocol so that it can neither
+// move nor go away.
 //
 // Invariants: the memory is C-contiguous; bytes() spans all of it, whatever the element type.
 // Threads:    made and destroyed under the GIL (the destructor takes it); bytes() from anywhere.
@@ -31,14 +32,15 @@ class BorrowedBuffer {
   }
 
  private:
-  // CPython says BufferError for a strided or read-only object and TypeError for one without a buffer; callers see
-  // TypeError for all three (spec blob 10.1).
+  // CPython says BufferError for a strided or read-only object and TypeError for one without a
+  // buffer; callers see TypeError for all three (spec blob 10.1).
   static pybind11::error_already_set refusal(const pybind11::handle& object, bool writable) {
-    if (PyErr_ExceptionMatches(PyExc_BufferError) != 0 || PyErr_ExceptionMatches(PyExc_ValueError) != 0 ||
+    if (PyErr_ExceptionMatches(PyExc_BufferError) != 0 ||
+        PyErr_ExceptionMatches(PyExc_ValueError) != 0 ||
         PyErr_ExceptionMatches(PyExc_TypeError) != 0) {
       PyErr_Clear();
-      PyErr_Format(PyExc_TypeError, "memory must be a %sC-contiguous buffer, not %.100s", writable ? "writable, " : "",
-                   Py_TYPE(object.ptr())->tp_name);
+      PyErr_Format(PyExc_TypeError, "memory must be a %sC-contiguous buffer, not %.100s",
+                   writable ? "writable, " : "", Py_TYPE(object.ptr())->tp_name);
     }
     return pybind11::error_already_set();
   }

@@ -1,10 +1,14 @@
-// farlift._client: the C++ client for Python. Thin: the classes that users see, their documentation and the checks of
-// Python types are in farlift/client.py.
+// farlift._client: the C++ client for Python. Thin: the classes that users see, their documentation
+// and the checks of Python types are in farlift/client.py.
 //
 // Threads: as farlift/client.h; the GIL is released around every call that may block.
-// Ownership: a region's buffer is held by the client until the region is closed, then given back on whichever thread
+// Ownership: a region's buffer is held by the client until the region is closed, then given back on
+// whichever thread
 //            closed it (the GIL is taken for that).
-// Errors: ClientError becomes the exception of its kind in farlift.errors; a wrong type becomes TypeError.
+// Errors: ClientError becomes the exception of its kind in farlift.errors; a wrong type becomes
+// TypeError.
+#include "core/digest/crc32c.h"
+
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -20,7 +24,6 @@
 
 #include "buffer.h"
 #include "client_options.h"
-#include "core/digest/crc32c.h"
 #include "farlift/client.h"
 
 namespace farlift::python {
@@ -30,8 +33,9 @@ namespace {
 // --- errors ---
 
 py::object make_exception(ErrorKind kind, const std::string& text) {
-  static const char* const kNames[] = {"RdmaError",          "ConnectionError", "TimeoutError", "ClosingError",
-                                       "ConfigurationError", nullptr,           "RequestError"};
+  static const char* const kNames[] = {"RdmaError",    "ConnectionError",    "TimeoutError",
+                                       "ClosingError", "ConfigurationError", nullptr,
+                                       "RequestError"};
   const auto index = static_cast<std::size_t>(kind);
   if (kind == ErrorKind::type) return py::reinterpret_borrow<py::object>(PyExc_TypeError)(text);
   return py::module_::import("farlift.errors").attr(kNames[index])(text);
@@ -68,7 +72,8 @@ class Memory {
   explicit Memory(std::shared_ptr<BorrowedBuffer> buffer) : buffer_(std::move(buffer)) {}
   py::buffer_info info() const {
     const auto bytes = buffer_->bytes();
-    return py::buffer_info(reinterpret_cast<std::uint8_t*>(bytes.data()), static_cast<py::ssize_t>(bytes.size()));
+    return py::buffer_info(reinterpret_cast<std::uint8_t*>(bytes.data()),
+                           static_cast<py::ssize_t>(bytes.size()));
   }
 
  private:
@@ -136,17 +141,27 @@ py::object to_map(const std::vector<Reply>& items) {
 
 py::object to_python(const Reply& reply) {
   switch (reply.kind) {
-    case ReplyKind::nil: return py::none();
-    case ReplyKind::status: return py::str(reply.text);
-    case ReplyKind::string: return py::bytes(reply.text);
-    case ReplyKind::integer: return py::int_(reply.integer);
-    case ReplyKind::real: return py::float_(reply.real);
-    case ReplyKind::boolean: return py::bool_(reply.integer != 0);
-    case ReplyKind::big_number: return py::int_(py::str(reply.text));
-    case ReplyKind::error: return make_exception(ErrorKind::request, reply.text);
+    case ReplyKind::nil:
+      return py::none();
+    case ReplyKind::status:
+      return py::str(reply.text);
+    case ReplyKind::string:
+      return py::bytes(reply.text);
+    case ReplyKind::integer:
+      return py::int_(reply.integer);
+    case ReplyKind::real:
+      return py::float_(reply.real);
+    case ReplyKind::boolean:
+      return py::bool_(reply.integer != 0);
+    case ReplyKind::big_number:
+      return py::int_(py::str(reply.text));
+    case ReplyKind::error:
+      return make_exception(ErrorKind::request, reply.text);
     case ReplyKind::array:
-    case ReplyKind::set: return to_list(reply.items);
-    case ReplyKind::map: return to_map(reply.items);
+    case ReplyKind::set:
+      return to_list(reply.items);
+    case ReplyKind::map:
+      return to_map(reply.items);
   }
   return py::none();
 }
@@ -163,7 +178,9 @@ std::string_view view(const py::bytes& word) {
 class PyClient {
  public:
   explicit PyClient(const py::dict& fields)
-      : client_(take(unlocked([options = to_options(fields)]() mutable { return Client::create(std::move(options)); }))) {}
+      : client_(take(unlocked([options = to_options(fields)]() mutable {
+          return Client::create(std::move(options));
+        }))) {}
   ~PyClient() {
     if (Py_IsInitialized() == 0) return;
     const py::gil_scoped_release nogil;
@@ -186,7 +203,8 @@ class PyClient {
     return py::make_tuple(receipt->bytes_written, receipt->checksum);
   }
 
-  void rdma_set(const py::bytes& key, const std::vector<const PyWindow*>& windows, std::optional<std::uint32_t> checksum) {
+  void rdma_set(const py::bytes& key, const std::vector<const PyWindow*>& windows,
+                std::optional<std::uint32_t> checksum) {
     const auto list = windows_of(windows);
     begin_transfer_wait();
     check(unlocked([&] { return client_->rdma_set(view(key), list, checksum); }));
@@ -211,7 +229,8 @@ class PyClient {
     std::vector<std::string_view> views;
     views.reserve(words.size());
     for (const py::bytes& word : words) views.push_back(view(word));
-    return to_python(take(unlocked([&] { return client_->command(std::span<const std::string_view>(views)); })));
+    return to_python(
+        take(unlocked([&] { return client_->command(std::span<const std::string_view>(views)); })));
   }
 
   py::object pipeline(const std::vector<std::vector<py::bytes>>& commands) {
@@ -247,7 +266,8 @@ class PyClient {
     return out;
   }
 
-  static std::vector<std::vector<std::string>> copy(const std::vector<std::vector<py::bytes>>& commands) {
+  static std::vector<std::vector<std::string>> copy(
+      const std::vector<std::vector<py::bytes>>& commands) {
     std::vector<std::vector<std::string>> out;
     out.reserve(commands.size());
     for (const auto& words : commands) {

@@ -2,12 +2,11 @@
 
 #include <pybind11/stl.h>
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <string>
+#include <sys/syscall.h>
 #include <tuple>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -19,8 +18,9 @@ thread_local bool interrupt_announced = false;
 
 bool is_main_thread() noexcept { return ::syscall(SYS_gettid) == ::getpid(); }
 
-// A region stays exposed until the server answered, so the handler of a signal must wait for that (spec blob 10.2 rule
-// 9). The interrupt is put back, and Python raises it when the transfer returns.
+// A region stays exposed until the server answered, so the handler of a signal must wait for that
+// (spec blob 10.2 rule 9). The interrupt is put back, and Python raises it when the transfer
+// returns.
 void announce_interrupt() {
   if (!is_main_thread() || interrupt_announced || Py_IsInitialized() == 0) return;
   const py::gil_scoped_acquire gil;
@@ -28,7 +28,8 @@ void announce_interrupt() {
   interrupt_announced = true;
   PyErr_SetInterrupt();
   PySys_WriteStderr(
-      "farlift: interrupted; a transfer is under way and its memory is exposed, so this waits for the server's reply. "
+      "farlift: interrupted; a transfer is under way and its memory is exposed, so this waits for "
+      "the server's reply. "
       "client.close() from another thread cuts it off.\n");
 }
 
@@ -48,14 +49,16 @@ ReadFrom to_read_from(const std::string& name) {
 
 void read_rdma(const py::dict& fields, ClientOptions& out) {
   if (!fields.contains("rdma")) return;
-  using Fields = std::tuple<std::string, std::string, unsigned, bool, unsigned>;
-  const auto [provider, interface_name, connections, verify, spin_us] = field<Fields>(fields, "rdma");
+  using Fields = std::tuple<std::string, std::string, unsigned, bool, unsigned, bool>;
+  const auto [provider, interface_name, connections, verify, spin_us, host_lane] =
+      field<Fields>(fields, "rdma");
   RdmaConfiguration rdma;
   rdma.provider = to_provider(provider);
   rdma.interface_name = interface_name;
   rdma.connections = connections;
   rdma.verify = verify;
   rdma.spin_us = spin_us;
+  rdma.host_lane = host_lane;
   out.rdma = std::move(rdma);
 }
 
@@ -83,7 +86,8 @@ void begin_transfer_wait() noexcept { interrupt_announced = false; }
 ClientOptions to_options(const py::dict& fields) {
   ClientOptions out;
   out.addresses.clear();
-  for (auto& [host, port] : field<std::vector<std::pair<std::string, std::uint16_t>>>(fields, "addresses")) {
+  for (auto& [host, port] :
+       field<std::vector<std::pair<std::string, std::uint16_t>>>(fields, "addresses")) {
     out.addresses.push_back(NodeAddress{host, port});
   }
   out.unix_path = field<std::string>(fields, "unix_path");
@@ -94,8 +98,10 @@ ClientOptions to_options(const py::dict& fields) {
   out.database = field<std::uint32_t>(fields, "database");
   out.resp_version = field<int>(fields, "resp_version");
   out.client_name = field<std::string>(fields, "client_name");
-  out.connect_timeout = std::chrono::milliseconds(field<std::uint32_t>(fields, "connect_timeout_ms"));
-  out.request_timeout = std::chrono::milliseconds(field<std::uint32_t>(fields, "request_timeout_ms"));
+  out.connect_timeout =
+      std::chrono::milliseconds(field<std::uint32_t>(fields, "connect_timeout_ms"));
+  out.request_timeout =
+      std::chrono::milliseconds(field<std::uint32_t>(fields, "request_timeout_ms"));
   read_rdma(fields, out);
   out.read_from = to_read_from(field<std::string>(fields, "read_from"));
   out.compression = field<bool>(fields, "compression");

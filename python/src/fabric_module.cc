@@ -1,8 +1,14 @@
-// farlift._fabric: the fabric interface for tests and experiments, one Python class per interface of
-// core/fabric/fabric.h. It adds no policy: who uses it plays a raw peer, hostile ones included.
+// farlift._fabric: the fabric interface for tests and experiments, one Python class per interface
+// of core/fabric/fabric.h. It adds no policy: who uses it plays a raw peer, hostile ones included.
 //
 // Threads: as fabric.h; the GIL is released around every call that may block.
 // Ownership: a registration holds its buffer, and everything made from a domain holds the domain.
+#include "core/base/clock.h"
+#include "core/digest/crc32c.h"
+#include "core/fabric/fabric.h"
+#include "core/fabric/ofi/ofi.h"
+#include "core/fabric/soft/soft.h"
+
 #include <pybind11/pybind11.h>
 
 #include <array>
@@ -16,11 +22,6 @@
 #include <vector>
 
 #include "buffer.h"
-#include "core/base/clock.h"
-#include "core/digest/crc32c.h"
-#include "core/fabric/fabric.h"
-#include "core/fabric/ofi/ofi.h"
-#include "core/fabric/soft/soft.h"
 
 namespace farlift::python {
 namespace py = pybind11;
@@ -132,7 +133,8 @@ class PyTarget {
 // Operations in flight hold their buffers here until their completion was polled.
 class PyInitiator {
  public:
-  PyInitiator(DomainPtr domain, const fabric::InitiatorOptions& options) : domain_(std::move(domain)) {
+  PyInitiator(DomainPtr domain, const fabric::InitiatorOptions& options)
+      : domain_(std::move(domain)) {
     const py::gil_scoped_release nogil;
     initiator_ = take(domain_->domain->open_initiator(options));
   }
@@ -144,7 +146,9 @@ class PyInitiator {
   PyInitiator& operator=(const PyInitiator&) = delete;
 
   py::bytes address() const { return to_bytes(initiator_->address()); }
-  std::uint32_t add_peer(const py::bytes& peer) { return take(initiator_->add_peer(to_address(peer))).raw(); }
+  std::uint32_t add_peer(const py::bytes& peer) {
+    return take(initiator_->add_peer(to_address(peer))).raw();
+  }
   void remove_peer(std::uint32_t peer) { initiator_->remove_peer(fabric::PeerId(peer)); }
   void abort(std::uint32_t peer) { initiator_->abort(fabric::PeerId(peer)); }
   void wait(int timeout_ms) { initiator_->wait(timeout_ms); }
@@ -152,8 +156,8 @@ class PyInitiator {
   std::size_t in_flight() const { return initiator_->in_flight(); }
   void close() { initiator_->close(); }
 
-  std::uint64_t post(const std::string& kind, std::uint32_t peer, std::uint64_t key, std::uint64_t addr,
-                     const py::object& memory) {
+  std::uint64_t post(const std::string& kind, std::uint32_t peer, std::uint64_t key,
+                     std::uint64_t addr, const py::object& memory) {
     if (kind != "read" && kind != "write") throw py::value_error("kind must be 'read' or 'write'");
     auto lent = std::make_unique<BorrowedBuffer>(memory, kind == "read");
     fabric::Operation operation;
@@ -179,8 +183,9 @@ class PyInitiator {
         out.append(py::make_tuple(completion.context, py::none()));
       } else {
         const Error& error = completion.status.error();
-        out.append(py::make_tuple(completion.context,
-                                  py::make_tuple(std::string(errc_name(error.code)), error.quiet, error.describe())));
+        out.append(py::make_tuple(
+            completion.context,
+            py::make_tuple(std::string(errc_name(error.code)), error.quiet, error.describe())));
       }
       std::erase_if(lent_, [&](const auto& entry) { return entry.first == completion.context; });
     }
@@ -236,8 +241,8 @@ std::uint32_t crc32c(const py::object& memory) {
   return digest::crc32c(buffer.bytes()).raw();
 }
 
-std::unique_ptr<PyTarget> open_target(const DomainPtr& domain, const std::string& listen_ip, std::uint16_t port,
-                                      bool own_thread) {
+std::unique_ptr<PyTarget> open_target(const DomainPtr& domain, const std::string& listen_ip,
+                                      std::uint16_t port, bool own_thread) {
   fabric::TargetOptions options;
   options.listen_ip = listen_ip;
   options.port = port;
@@ -245,7 +250,8 @@ std::unique_ptr<PyTarget> open_target(const DomainPtr& domain, const std::string
   return std::make_unique<PyTarget>(domain, options);
 }
 
-std::unique_ptr<PyInitiator> open_initiator(const DomainPtr& domain, std::uint32_t connect_deadline_ms,
+std::unique_ptr<PyInitiator> open_initiator(const DomainPtr& domain,
+                                            std::uint32_t connect_deadline_ms,
                                             std::uint32_t in_flight_max) {
   fabric::InitiatorOptions options;
   options.connect_deadline = std::chrono::milliseconds(connect_deadline_ms);
@@ -271,19 +277,25 @@ void bind_errors(py::module_& m) {
 }  // namespace
 
 PYBIND11_MODULE(_fabric, m) {
-  m.doc() = "The fabric of Farlift for tests: domains, registrations, endpoints and one-sided operations.";
+  m.doc() =
+      "The fabric of Farlift for tests: domains, registrations, endpoints and one-sided "
+      "operations.";
   bind_errors(m);
   using nogil = py::call_guard<py::gil_scoped_release>;
 
   py::class_<DomainHandle, DomainPtr>(m, "Domain")
-      .def_property_readonly("info", [](const DomainPtr& self) { return describe(self->domain->info()); })
-      .def("register",
-           [](const DomainPtr& self, const py::object& memory, const std::string& access) {
-             return std::make_unique<PyRegistration>(self, memory, access);
-           },
-           py::arg("memory"), py::arg("access") = "rw")
-      .def("open_target", &open_target, py::arg("listen_ip") = "", py::arg("port") = 0, py::arg("own_thread") = true)
-      .def("open_initiator", &open_initiator, py::arg("connect_deadline_ms") = 2000, py::arg("in_flight_max") = 0);
+      .def_property_readonly("info",
+                             [](const DomainPtr& self) { return describe(self->domain->info()); })
+      .def(
+          "register",
+          [](const DomainPtr& self, const py::object& memory, const std::string& access) {
+            return std::make_unique<PyRegistration>(self, memory, access);
+          },
+          py::arg("memory"), py::arg("access") = "rw")
+      .def("open_target", &open_target, py::arg("listen_ip") = "", py::arg("port") = 0,
+           py::arg("own_thread") = true)
+      .def("open_initiator", &open_initiator, py::arg("connect_deadline_ms") = 2000,
+           py::arg("in_flight_max") = 0);
 
   py::class_<PyRegistration>(m, "Registration")
       .def_property_readonly("key", &PyRegistration::key)
@@ -303,8 +315,8 @@ PYBIND11_MODULE(_fabric, m) {
       .def_property_readonly("address", &PyInitiator::address)
       .def("add_peer", &PyInitiator::add_peer, py::arg("peer"))
       .def("remove_peer", &PyInitiator::remove_peer, py::arg("peer"))
-      .def("post", &PyInitiator::post, py::arg("kind"), py::arg("peer"), py::arg("key"), py::arg("addr"),
-           py::arg("memory"))
+      .def("post", &PyInitiator::post, py::arg("kind"), py::arg("peer"), py::arg("key"),
+           py::arg("addr"), py::arg("memory"))
       .def("abort", &PyInitiator::abort, py::arg("peer"))
       .def("poll", &PyInitiator::poll)
       .def("wait", &PyInitiator::wait, py::arg("timeout_ms") = -1, nogil())
@@ -312,8 +324,8 @@ PYBIND11_MODULE(_fabric, m) {
       .def_property_readonly("in_flight", &PyInitiator::in_flight)
       .def("close", &PyInitiator::close, nogil());
 
-  m.def("open_soft", &open_soft, py::arg("listen_ip") = "127.0.0.1", py::arg("virtual_addressing") = false,
-        py::arg("host_lane") = true);
+  m.def("open_soft", &open_soft, py::arg("listen_ip") = "127.0.0.1",
+        py::arg("virtual_addressing") = false, py::arg("host_lane") = true);
   m.def("open_ofi", &open_ofi, py::arg("interface") = "lo");
   m.def("crc32c", &crc32c, py::arg("memory"));
 }
