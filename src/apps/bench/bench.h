@@ -1,0 +1,29 @@
+// `farlift bench blob`: the blob door against what one would use instead, measured in one run.
+//
+// Errors: exit status; a figure is reported only when every byte of its measurement was in place.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace farlift::apps {
+
+struct BenchOptions {
+  std::vector<std::string> sizes;   // empty: the seven of the goals
+  std::vector<unsigned> in_flight;  // empty: 1 and 4
+  std::vector<std::string> lanes;   // remote, host, libfabric; empty: all
+  unsigned rounds = 5;
+  double seconds = 0.3;  // for each measurement in each round
+  bool quick = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+int run_bench_blob(const BenchOptions& options);
+
+// The other process of the raw measurements; connects to the parent's port and serves until it
+// hangs up.
+int run_bench_peer(std::uint16_t parent_port);
+
+}  // namespace farlift::apps

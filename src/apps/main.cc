@@ -1,0 +1,193 @@
+// farlift: one binary, a subcommand for each process and tool. Flags here, work elsewhere.
+#include "apps/bench/bench.h"
+#include "apps/console.h"
+#include "apps/demo.h"
+#include "apps/doctor.h"
+#include "apps/stack.h"
+#include "apps/transfer.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <csignal>
+#include <functional>
+
+namespace {
+
+using namespace farlift::apps;
+
+constexpr const char* kVersion = "farlift " FARLIFT_VERSION;
+constexpr const char* kFooter =
+    "\nExit status: 0 done, 1 failed, 2 wrong use, 3 no such key, 4 no server or connection lost,\n"
+    "5 bytes did not match their checksum.  farlift COMMAND --help tells more.";
+
+void add_connect_options(CLI::App& app, ConnectOptions& o) {
+  const char* group = "Server";
+  app.add_option("--host", o.host, "Host of the server")->capture_default_str()->group(group);
+  app.add_option("--port", o.port, "Port of the server")->capture_default_str()->group(group);
+  app.add_option("--unix", o.unix_path, "Unix socket of the server, instead of host and port")
+      ->group(group);
+  app.add_option("--dir", o.directory, "Directory of `farlift up`; finds host and port")
+      ->group(group);
+  app.add_flag("--cluster", o.cluster, "The server is a node of a cluster")->group(group);
+  app.add_option("--user", o.username, "User name")->group(group);
+  app.add_option("--password", o.password,
+                 "Password; better in the environment as FARLIFT_PASSWORD")
+      ->group(group);
+  app.add_option("--db", o.database, "Database number")->group(group);
+  app.add_flag("--tls", o.tls, "Speak TLS (control only; large values are not encrypted)")
+      ->group("TLS");
+  app.add_option("--cacert", o.ca_file, "Certificate authority, PEM; default: the system's")
+      ->group("TLS");
+  app.add_option("--cert", o.certificate_file, "Own certificate, PEM")->group("TLS");
+  app.add_option("--key-file", o.key_file, "Own private key, PEM")->group("TLS");
+  app.add_option("--server-name", o.server_name,
+                 "Name the certificate must carry; default: the host")
+      ->group("TLS");
+  app.add_flag("--insecure", o.insecure, "Accept any certificate")->group("TLS");
+  app.add_option("--provider", o.provider, "soft (no card), tcp (libfabric), verbs, efa")
+      ->check(CLI::IsMember({"soft", "tcp", "verbs", "efa"}))
+      ->capture_default_str()
+      ->group("Fabric");
+  app.add_option("--interface", o.interface_name, "Network interface or card")->group("Fabric");
+}
+
+void add_up(CLI::App& root, UpOptions& o, std::function<int()>& run) {
+  CLI::App* app = root.add_subcommand("up", "Run a private valkey-server with the module");
+  app->footer(
+      "\nRuns in the foreground until Ctrl-C or SIGTERM; its data stays in --dir. In --dir lie "
+      "farlift.json\n"
+      "(ports, process numbers), valkey.conf, valkey.log and the saved data.");
+  app->add_option("--dir", o.directory, "Where data, logs and farlift.json lie")
+      ->capture_default_str();
+  app->add_option("--port", o.port, "Port of the server; 0: any free one")->capture_default_str();
+  app->add_option("--bind", o.bind,
+                  "Numeric address to listen on; beyond loopback --password is required")
+      ->capture_default_str();
+  app->add_option("--unix", o.unix_path, "Listen on this Unix socket too");
+  app->add_option("--password", o.password, "Password that clients must give");
+  app->add_option("--maxmemory", o.maxmemory, "Limit of the server's memory, e.g. 4gb");
+  app->add_option("--max-object-size", o.max_object_size, "Largest object, e.g. 1gb");
+  app->add_option("--segment-size", o.segment_size, "Size of one registered segment, e.g. 256mb");
+  app->add_option("--provider", o.provider,
+                  "fabric-provider of the module: Auto, Soft, Emulated, EfaDirect, Verbs");
+  app->add_option("--interfaces", o.interfaces,
+                  "fabric-interfaces of the module; default with loopback: lo");
+  app->add_option("--set", o.server_settings,
+                  "NAME=VALUE, any setting of valkey.conf; may be repeated");
+  app->add_option("--module-set", o.module_settings,
+                  "NAME=VALUE, any largeobj. setting; may be repeated");
+  app->add_flag("!--no-save", o.keep_data, "Keep nothing: neither load nor save data");
+  CLI::Option* detach =
+      app->add_flag("--detach,!--foreground", o.detach, "Go to the background once it answers");
+  CLI::Option* stop = app->add_flag("--stop", o.stop, "Stop what runs in --dir")->excludes(detach);
+  app->add_flag("--status", o.status, "Tell what runs in --dir; exit status 4: nothing")
+      ->excludes(detach)
+      ->excludes(stop);
+  app->add_flag("--json", o.json, "Answer in JSON");
+  app->add_flag("--quiet", o.quiet, "Say nothing but errors");
+  app->callback([&o, &run] { run = [&o] { return run_up(o); }; });
+}
+
+void add_transfer(CLI::App& root, TransferOptions& o, bool get, std::function<int()>& run) {
+  CLI::App* app = get ? root.add_subcommand("get", "Read a large object into a file, by RDMA")
+                      : root.add_subcommand("put", "Store a file as a large object, by RDMA");
+  app->footer(get ? "\nThe object lands in the file's own pages. The file appears only when it is "
+                    "whole and its CRC-32C is\n"
+                    "right; a failure leaves an older file of that name as it was."
+                  : "\nThe file is mapped and the server fetches it from there. The server stores "
+                    "it only if its CRC-32C is\n"
+                    "that of the file.");
+  app->add_option("key", o.key, "Key")->required();
+  app->add_option("file", o.file, "File")->required();
+  add_connect_options(*app, o.connect);
+  app->add_flag("--json", o.json, "Answer in JSON");
+  app->add_flag("--quiet", o.quiet, "Say nothing but errors");
+  app->callback([&o, &run, get] { run = [&o, get] { return get ? run_get(o) : run_put(o); }; });
+}
+
+void add_demo(CLI::App& root, DemoOptions& o, std::string& size, std::function<int()>& run) {
+  CLI::App* app =
+      root.add_subcommand("demo", "Lift real files through every door and check every byte");
+  app->add_option("files", o.files,
+                  "Files to lift; default: programs of this machine and a generated file");
+  app->add_option("--size", size, "Size of the generated file, 0: none")->capture_default_str();
+  app->add_option("--dir", o.directory, "With --keep: directory of the stack");
+  app->add_flag("--keep", o.keep, "Leave the stack running, and tell how to use and stop it");
+  app->add_flag("--json", o.json, "Answer in JSON");
+  app->add_flag("--quiet", o.quiet, "Show the table only");
+  app->callback([&o, &size, &run] {
+    run = [&o, &size] {
+      Outcome<std::uint64_t> bytes = parse_bytes(size);
+      if (!bytes) return report(bytes.error(), o.json);
+      o.generated_size = *bytes;
+      return run_demo(o);
+    };
+  });
+}
+
+void add_doctor(CLI::App& root, DoctorOptions& o, std::function<int()>& run) {
+  CLI::App* app =
+      root.add_subcommand("doctor", "Tell what this machine can do, and what to do about the rest");
+  app->add_flag("--json", o.json, "Answer in JSON");
+  app->callback([&o, &run] { run = [&o] { return run_doctor(o); }; });
+}
+
+void add_bench(CLI::App& root, BenchOptions& o, std::uint16_t& peer_port,
+               std::function<int()>& run) {
+  CLI::App* bench = root.add_subcommand("bench", "Measure against the alternatives, in one run")
+                        ->require_subcommand(1);
+  CLI::App* app =
+      bench->add_subcommand("blob", "RDMA_GET, RDMA_SET and what one would use instead");
+  app->footer(
+      "\nStarts a private valkey-server. Everything is measured in turn, round after round; "
+      "figures are medians\n"
+      "over the rounds. docs/benchmarks.md explains the method.");
+  app->add_option("--sizes", o.sizes, "Sizes, e.g. 64k,1m,16m")->delimiter(',');
+  app->add_option("--in-flight", o.in_flight, "Transfers at once, e.g. 1,4")->delimiter(',');
+  app->add_option("--lanes", o.lanes, "Lanes: remote, host")->delimiter(',');
+  app->add_option("--rounds", o.rounds, "Rounds")->capture_default_str();
+  app->add_option("--seconds", o.seconds, "Seconds for each measurement in a round")
+      ->capture_default_str();
+  app->add_flag("--quick", o.quick, "Few sizes, short rounds: a smoke test, no figures to publish");
+  app->add_flag("--json", o.json, "Rows as JSON");
+  app->add_flag("--quiet", o.quiet, "No progress");
+  app->callback([&o, &run] { run = [&o] { return run_bench_blob(o); }; });
+  // The far side of the raw measurements, started by `bench blob` itself; group "" hides it.
+  CLI::App* peer = bench->add_subcommand("peer", "")->group("");
+  peer->add_option("port", peer_port)->required();
+  peer->callback([&peer_port, &run] { run = [&peer_port] { return run_bench_peer(peer_port); }; });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // tidy: allow signal a lost pipe is an error of that write
+  CLI::App app{"Farlift puts large values straight into memory the reader registered."};
+  app.name("farlift");
+  app.footer(kFooter);
+  app.set_version_flag("--version", kVersion);
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::simple);
+  UpOptions up;
+  TransferOptions put;
+  TransferOptions get;
+  DemoOptions demo;
+  std::string demo_size = "256m";
+  DoctorOptions doctor;
+  BenchOptions bench;
+  std::uint16_t bench_peer_port = 0;
+  std::function<int()> run;
+  add_up(app, up, run);
+  add_demo(app, demo, demo_size, run);
+  add_transfer(app, get, true, run);
+  add_transfer(app, put, false, run);
+  add_doctor(app, doctor, run);
+  add_bench(app, bench, bench_peer_port, run);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  return run();
+}
