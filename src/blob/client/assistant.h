@@ -1,8 +1,8 @@
 // Assistant: a second thread of a connection, which lands the bytes of a large transfer beside the
 // thread that waits for the reply.
 //
-// Invariants: touches the endpoint only from land() until shortly after stop_landing(); the endpoint
-//             outlives the Assistant. The thread starts with the first job.
+// Invariants: touches the endpoint only from land() until shortly after stop_landing(); the
+//             endpoint outlives the Assistant. The thread starts with the first job.
 // Threads:    one caller at a time (the holder of the connection).
 // Errors:     none; where no thread or descriptor is to be had the caller does all the work.
 #pragma once

@@ -87,6 +87,7 @@ Expected<std::unique_ptr<resp::Router>> ClientCore::open_router(std::uint32_t co
   options.connection = connection_options(options_);
   options.cluster = options_.cluster;
   options.connections_per_node = connections;
+  options.lease_timeout = or_never(options_.request_timeout);
   const auto& addresses = options_.addresses;
   const bool unix_socket = !options_.unix_path.empty();
   if (options_.cluster) {
@@ -189,6 +190,7 @@ ClientError ClientCore::to_client_error(const Error& error, const std::string& r
   if (closing()) return {ErrorKind::closing, "the client was closed"};
   std::string text = reason.empty() ? error.describe() : reason;
   switch (error.code) {
+    case Errc::busy:  // waiting for the connection
     case Errc::timeout:
       return {ErrorKind::timeout, std::move(text)};
     case Errc::invalid_argument:

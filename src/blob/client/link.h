@@ -36,6 +36,7 @@ class Link final : public resp::Connection::Companion {
     std::string text;  // refused: for the caller
     Error error;       // lost: how
   };
+  bool bound() const noexcept { return bound_; }
   // Sends BLOB.RDMA_HELLO unless this connection is bound already.
   Handshake ensure_bound(resp::Connection& connection);
 

@@ -6,10 +6,10 @@
 //    ▼                      ▼
 //   closing ─────────────▶ closed   (final)
 //
-// Invariants: at most one transfer holds the region. `closed` is entered only after the registration
-//             was closed, so nothing lands any more (on providers whose fence is the endpoint, the
-//             caller closes that first, spec blob 10.3). The owner of the memory is dropped after
-//             that, outside the lock, and not while a transfer uses it.
+// Invariants: at most one transfer holds the region. `closed` is entered only after the
+//             registration was closed, so nothing lands any more (on providers whose fence is the
+//             endpoint, the caller closes that first, spec blob 10.3). The owner of the memory is
+//             dropped after that, outside the lock, and not while a transfer uses it.
 // Threads:    any.
 // Errors:     rdma.
 #pragma once

@@ -4,6 +4,7 @@
 #include "blob/client/link.h"
 #include "blob/wire/names.h"
 #include "core/digest/crc32c.h"
+#include "core/net/resp/reply_error.h"
 
 #include <algorithm>
 #include <limits>
@@ -25,8 +26,7 @@ Expected<std::optional<RdmaReadReceipt>> Transfer::run() {
   if (Expected<void> ok = begin(); !ok) return ok.error();
   build_command();
   std::string reason;
-  const Result<resp::Value> last = core_.transfer_router().run(
-      key_, [this](resp::Connection& connection) { return attempt(connection); }, &reason);
+  const Result<resp::Value> last = send(&reason);
   if (core_.closing()) core_.await_quiet();
   if (!failure_ && !answered_) {
     if (!last.ok()) {
@@ -44,6 +44,16 @@ Expected<std::optional<RdmaReadReceipt>> Transfer::run() {
   if (failure_) return *failure_;
   if (kind_ == Kind::set) return std::optional<RdmaReadReceipt>(RdmaReadReceipt{});
   return receipt_;
+}
+
+// The request timeout bounds how long an ordinary command waits for the connection, not a transfer
+// (spec blob 10.2 rule 9): `busy` says that nothing was sent, so it waits again.
+Result<resp::Value> Transfer::send(std::string* reason) {
+  for (;;) {
+    Result<resp::Value> last = core_.transfer_router().run(
+        key_, [this](resp::Connection& connection) { return attempt(connection); }, reason);
+    if (last.ok() || last.code() != Errc::busy || failure_ || core_.closing()) return last;
+  }
 }
 
 // Spec blob 10.2 rule 5, in its order; everything refused here leaves the regions as they were.
@@ -160,7 +170,13 @@ resp::Attempt Transfer::attempt(resp::Connection& connection) {
     }
     return decided();
   }
-  if (!reply->is_error()) take_reply(*reply, link, connection);
+  if (reply->is_error()) {
+    // A refusal that arrives while we close is most likely our own cut-off, seen by the server.
+    if (core_.closing()) fail(ErrorKind::closing, "the client was closed during the transfer");
+    asking_ = resp::ReplyError::parse(reply->text()).kind == resp::ReplyError::Kind::ask;
+  } else {
+    take_reply(*reply, link, connection);
+  }
   return {std::move(reply), true};
 }
 
@@ -177,9 +193,16 @@ std::optional<resp::Attempt> Transfer::prepare(resp::Connection& connection, Lin
     fail(ErrorKind::rdma, "a transaction is open on this client; send EXEC or DISCARD first");
     return decided();
   }
+  const bool asking = std::exchange(asking_, false);
+  const bool was_bound = link.bound();
   Link::Handshake handshake = link.ensure_bound(connection);
   switch (handshake.outcome) {
     case Link::Handshake::Outcome::bound:
+      if (asking && !was_bound) {  // the handshake used up the ASKING that was sent ahead of us
+        if (const Result<resp::Value> asked = connection.request({"ASKING"}); !asked.ok()) {
+          return resp::Attempt{asked.error(), false};
+        }
+      }
       return std::nullopt;
     case Link::Handshake::Outcome::refused:
       fail(ErrorKind::rdma, std::move(handshake.text));

@@ -56,6 +56,7 @@ class Transfer {
   void end_regions() noexcept;
   void build_command();
 
+  Result<resp::Value> send(std::string* reason);
   resp::Attempt attempt(resp::Connection& connection);
   std::optional<resp::Attempt> prepare(resp::Connection& connection, Link& link);
   void take_reply(const resp::Value& reply, Link& link, resp::Connection& connection);
@@ -77,6 +78,8 @@ class Transfer {
   std::vector<Exposure> exposures_;
   std::vector<std::string> numbers_;
   std::vector<std::string_view> words_;
+
+  bool asking_ = false;  // the last answer was ASK: the next connection was told ASKING
 
   // What came of it; set once.
   std::optional<ClientError> failure_;
