@@ -196,7 +196,9 @@ Status Connection::write_pieces(net::Deadline deadline) {
 }
 
 Status Connection::collect_early() {
-  const Status read = read_once();
+  // Bytes that came with an earlier reply may not have been looked at; they count even when no more can be read.
+  Status read;
+  if (!parser_.has_unparsed()) read = read_once();
   if (!read.ok() && read.error().code != Errc::again) return read;
   for (;;) {
     TRY_ASSIGN(std::optional<Value> value, parse_reply());
