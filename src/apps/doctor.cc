@@ -27,10 +27,11 @@ int run_doctor(const DoctorOptions& options) {
   for (Finding& finding : examine_fabric()) findings.push_back(std::move(finding));
   bool healthy = true;
   std::vector<std::string> items;
-  Table table({"what", "state", "found", "what to do"});
+  std::string text;
   for (const Finding& finding : findings) {
     healthy = healthy && finding.verdict != Verdict::missing;
-    table.add({finding.name, word(finding.verdict), finding.value, finding.advice});
+    text += fmt::format("  {:<15} {:<8} {}\n", finding.name, word(finding.verdict), finding.value);
+    if (!finding.advice.empty()) text += fmt::format("{:<27}-> {}\n", "", finding.advice);
     items.push_back(JsonObject()
                         .text("name", finding.name)
                         .text("state", word(finding.verdict))
@@ -41,9 +42,9 @@ int run_doctor(const DoctorOptions& options) {
   if (options.json) {
     print(json_list(items, true) + "\n");
   } else {
-    print(table.text());
+    print(text);
     print(healthy ? "\n  Everything that Farlift needs is here.\n"
-                  : "\n  Something that Farlift needs is missing; see the last column.\n");
+                  : "\n  Something that Farlift needs is missing; see the line marked so.\n");
   }
   return healthy ? kExitOk : kExitFailed;
 }

@@ -99,8 +99,9 @@ std::vector<Finding> libfabric() {
     Finding finding{row.name, Verdict::good, "", ""};
     if (domains) {
       for (const auto& domain : *domains) {
-        finding.value += fmt::format("{}{} ({})", finding.value.empty() ? "" : ", ",
-                                     domain.interface_name, domain.provider);
+        const std::string one = fmt::format("{} ({})", domain.interface_name, domain.provider);
+        if (finding.value.find(one) != std::string::npos) continue;  // one more address of it
+        finding.value += (finding.value.empty() ? "" : ", ") + one;
       }
     } else {
       finding = Finding{row.name, Verdict::limited, why.empty() ? domains.error().describe() : why,

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 
@@ -77,9 +78,8 @@ void add_up(CLI::App& root, UpOptions& o, std::function<int()>& run) {
                   "NAME=VALUE, any setting of valkey.conf; may be repeated");
   app->add_option("--module-set", o.module_settings,
                   "NAME=VALUE, any largeobj. setting; may be repeated");
-  app->add_flag("!--no-save", o.keep_data, "Keep nothing: neither load nor save data");
-  CLI::Option* detach =
-      app->add_flag("--detach,!--foreground", o.detach, "Go to the background once it answers");
+  app->add_flag("--no-save", o.no_save, "Do not save the data at the end");
+  CLI::Option* detach = app->add_flag("--detach", o.detach, "Go to the background once it answers");
   CLI::Option* stop = app->add_flag("--stop", o.stop, "Stop what runs in --dir")->excludes(detach);
   app->add_flag("--status", o.status, "Tell what runs in --dir; exit status 4: nothing")
       ->excludes(detach)
@@ -168,7 +168,9 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   app.set_version_flag("--version", kVersion);
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::simple);
+  app.failure_message([](const CLI::App* where, const CLI::Error& error) {
+    return fmt::format("farlift: {}; see `{} --help`\n", error.what(), where->get_display_name());
+  });
   UpOptions up;
   TransferOptions put;
   TransferOptions get;
@@ -184,6 +186,15 @@ int main(int argc, char** argv) {
   add_transfer(app, put, false, run);
   add_doctor(app, doctor, run);
   add_bench(app, bench, bench_peer_port, run);
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  const auto named = [argv](const CLI::App* command) { return command->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), named)) {
+    return report(
+        {kExitUsage,
+         fmt::format("'{}' is no command; the commands are up, demo, get, put, doctor and bench",
+                     argv[1])},
+        false);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

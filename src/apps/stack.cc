@@ -73,7 +73,7 @@ Outcome<ServerOptions> server_options(const UpOptions& options, const std::strin
   out.bind = options.bind;
   out.unix_path = options.unix_path;
   out.password = options.password;
-  out.keep_data = options.keep_data;
+  out.keep_data = !options.no_save;
   const bool loopback = options.bind == "127.0.0.1" || options.bind == "::1";
   if (!loopback && options.password.empty()) {
     return fail(kExitUsage,

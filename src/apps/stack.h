@@ -39,7 +39,7 @@ struct UpOptions {
   std::string interfaces;
   std::vector<std::string> server_settings;  // NAME=VALUE
   std::vector<std::string> module_settings;  // NAME=VALUE
-  bool keep_data = true;
+  bool no_save = false;
   bool detach = false;
   bool stop = false;    // stop what runs in `directory`
   bool status = false;  // tell what runs there
