@@ -1,0 +1,124 @@
+// The state behind SimNetwork: what is registered, who listens, what is under way.
+//
+// Invariants: everything is kept in creation order and chosen by the one Prng, never by address in
+//             memory. An operation is in `operations_` while its bytes may move or its end is due.
+// Threads:    one. Errors: as core/fabric/fabric.h.
+#pragma once
+
+#include "core/base/prng.h"
+#include "core/fabric/sim/sim.h"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace farlift::fabric::sim {
+
+struct Region {
+  std::uint32_t domain = 0;
+  RKey key;
+  RemoteAddr addr;
+  std::span<std::byte> bytes;
+  Access access = Access::local;
+  bool open = true;
+};
+
+struct Listener {
+  std::uint32_t domain = 0;
+  Address address;
+  bool open = true;
+  bool stopped = false;
+};
+
+// Where completions of one initiator gather.
+struct Mailbox {
+  std::deque<Completion> ready;
+  std::size_t in_flight = 0;  // posted and not polled
+  bool woken = false;
+  bool closed = false;
+};
+
+class SimNetwork::State {
+ public:
+  State(ManualClock& clock, const SimOptions& options);
+
+  ManualClock& clock() noexcept { return clock_; }
+  const SimOptions& options() const noexcept { return options_; }
+  std::uint32_t add_domain() noexcept { return next_domain_++; }
+
+  std::shared_ptr<Region> add_region(std::uint32_t domain, const MemoryRef& memory, Access access);
+  void close_region(Region& region);
+  std::shared_ptr<Listener> add_listener(std::uint32_t domain, std::uint16_t port);
+  void close_listener(Listener& listener);
+  Address next_address(std::uint32_t domain, std::uint16_t port);
+
+  void post(const std::shared_ptr<Mailbox>& mailbox, const Address& peer,
+            const Operation& operation, Duration connect_deadline);
+  void abort(const Mailbox& mailbox, const Address& peer);
+  void forget(const Mailbox& mailbox);  // its initiator closed: nothing of it moves any more
+
+  bool step();
+  void stop(const Address& target, bool stopped);
+  void drop(const Address& target);
+  std::size_t moving() const noexcept { return operations_.size(); }
+  const std::vector<SimEvent>& trace() const noexcept { return trace_; }
+
+ private:
+  enum class Phase : std::uint8_t { connect, check, move, acknowledge, abort };
+  enum class Doom : std::uint8_t { none, connection_lost, not_quiet, spurious_error };
+  struct Run {
+    std::size_t from = 0;
+    std::size_t length = 0;
+  };
+  struct Active {
+    std::uint64_t number = 0;
+    std::shared_ptr<Mailbox> mailbox;
+    Address peer;
+    Operation operation;
+    Phase phase = Phase::connect;
+    Instant due;
+    Instant connect_until;
+    Doom doom = Doom::none;
+    std::size_t doom_after = 0;  // runs that move before
+    bool reported = false;       // not quiet: its bytes move on
+    std::shared_ptr<Listener> listener;
+    std::shared_ptr<Region> region;
+    std::vector<Run> runs;  // still to move, last first
+  };
+
+  bool same_link(const Active& a, const Active& b) const noexcept {
+    return a.mailbox == b.mailbox && a.peer == b.peer;
+  }
+  bool runnable(std::size_t index) const;
+  void advance(std::size_t index);
+  void connect(std::size_t index);
+  void check(std::size_t index);
+  void move(std::size_t index);
+  bool meet_doom(std::size_t index);
+  void refuse(std::size_t index);
+  void end_link(std::size_t index, Errc code);  // it and everything on the same link
+  void report(Active& active, const Status& status);
+  void finish(std::size_t index, const Status& status);
+  void cut(Active& active);
+  void later(Active& active);
+  Doom draw_doom();
+  std::shared_ptr<Region> find_region(const Active& active) const;
+  std::shared_ptr<Listener> find_listener(const Address& address) const;
+  void note(SimEvent::What what, std::uint64_t operation, std::uint64_t offset = 0,
+            std::uint64_t length = 0, Errc code = Errc{});
+
+  ManualClock& clock_;
+  const SimOptions options_;
+  Prng prng_;
+  std::uint32_t next_domain_ = 0;
+  std::uint64_t next_operation_ = 1;
+  std::map<std::uint32_t, std::uint16_t> next_port_;
+  std::vector<std::shared_ptr<Region>> regions_;  // open ones
+  std::vector<std::pair<std::uint32_t, RKey>> closed_keys_;
+  std::vector<std::shared_ptr<Listener>> listeners_;  // open ones
+  std::vector<std::unique_ptr<Active>> operations_;
+  std::vector<SimEvent> trace_;
+};
+
+}  // namespace farlift::fabric::sim
