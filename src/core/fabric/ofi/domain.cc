@@ -139,6 +139,9 @@ Result<std::unique_ptr<Registration>> OfiDomain::register_memory(const MemoryRef
   return std::unique_ptr<Registration>(std::move(registration));
 }
 
+// rxm never takes a closed endpoint out of its queue's wait object, so the next blocking read of
+// that queue crashes (seen on 1.17, unchanged since). There, and where a provider has no wait
+// object, the caller polls.
 Result<CompletionQueue> OfiDomain::open_queue(std::size_t entries) const {
   fi_cq_attr attributes{};
   attributes.size = entries;
@@ -146,12 +149,13 @@ Result<CompletionQueue> OfiDomain::open_queue(std::size_t entries) const {
   attributes.wait_obj = FI_WAIT_FD;
   CompletionQueue result;
   fid_cq* queue = nullptr;
-  if (fi_cq_open(domain_.get(), &attributes, &queue, nullptr) == 0) {
+  if (provider_ != Provider::verbs &&
+      fi_cq_open(domain_.get(), &attributes, &queue, nullptr) == 0) {
     result.queue.reset(queue);
     result.blocks = true;
     return result;
   }
-  attributes.wait_obj = FI_WAIT_NONE;  // the caller polls
+  attributes.wait_obj = FI_WAIT_NONE;
   if (const int rc = fi_cq_open(domain_.get(), &attributes, &queue, nullptr); rc != 0) {
     return fabric_error(rc, "open completion queue");
   }
@@ -201,7 +205,10 @@ Result<TargetProgress*> OfiDomain::target_progress() {
 Result<std::unique_ptr<TargetEndpoint>> OfiDomain::open_target(const TargetOptions& options) {
   TRY_ASSIGN(UniqueInfo info, endpoint_info(options));
   TRY_ASSIGN(TargetProgress* const progress, target_progress());
-  TRY_ASSIGN(UniqueFid<fid_ep> endpoint, open_endpoint(info.get(), progress->queue()));
+  // Nobody may read the queue while an endpoint is bound to it but not enabled: rxm crashes then.
+  Result<UniqueFid<fid_ep>> opened{Error::make(Errc::internal, "open endpoint")};
+  progress->exclusive([&] { opened = open_endpoint(info.get(), progress->queue()); });
+  TRY_ASSIGN(UniqueFid<fid_ep> endpoint, std::move(opened));
   TRY_ASSIGN(const Address address, endpoint_name(endpoint.get()));
   TRY_ASSIGN(auto target,
              OfiTarget::make(*this, *progress, std::move(endpoint), address, options.own_thread));

@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kQueueMargin = 64;  // entries beyond the operations we may have out
 constexpr int kImpatientMs = 1;           // a connection coming up raises nothing: look again
 constexpr int kSleepMaxMs = 1000;
+constexpr long kPollSleepNs = 50'000;  // between two looks at a queue that cannot block
 constexpr auto kSpin =
     std::chrono::microseconds(30);  // before blocking: halves the round trip of 64 KiB
 
@@ -261,18 +262,24 @@ void OfiInitiator::sleep(int timeout_ms) {
     } while (std::chrono::steady_clock::now() < until);
   }
   if (!blocks_) {
-    pollfd fd{wake_event_.get(), POLLIN, 0};
-    if (::poll(&fd, 1, posted_ > 0 ? std::min(timeout_ms, 1) : timeout_ms) > 0) {
-      std::uint64_t count = 0;
-      [[maybe_unused]] const ssize_t n = ::read(wake_event_.get(), &count, sizeof count);
-    }
-    drain();
+    sleep_polling(timeout_ms);
     return;
   }
   fi_cq_entry entry{};
   const ssize_t n = fi_cq_sread(queue_.get(), &entry, 1, nullptr, timeout_ms);
   if (n > 0) take_entry(entry.op_context);
   if (n == -FI_EAVAIL) take_error();
+}
+
+void OfiInitiator::sleep_polling(int timeout_ms) {
+  pollfd fd{wake_event_.get(), POLLIN, 0};
+  const timespec nap{0, kPollSleepNs};
+  const bool busy = posted_ > 0 && timeout_ms > 0;
+  if ((busy ? ::ppoll(&fd, 1, &nap, nullptr) : ::poll(&fd, 1, timeout_ms)) > 0) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t n = ::read(wake_event_.get(), &count, sizeof count);
+  }
+  drain();
 }
 
 void OfiInitiator::wake() noexcept {

@@ -7,9 +7,9 @@
 namespace farlift::fabric::ofi {
 namespace {
 
-constexpr int kTurnMs = 100;                           // of the thread, when nothing happens
-constexpr auto kKnock = std::chrono::milliseconds(1);  // between two attempts to wake readers
-constexpr auto kPollSleep = std::chrono::microseconds(50);
+constexpr int kTurnMs = 100;                               // of the thread, when nothing happens
+constexpr auto kKnock = std::chrono::milliseconds(1);      // between two attempts to wake readers
+constexpr auto kPollSleep = std::chrono::milliseconds(1);  // cards: only connections need us
 
 }  // namespace
 

@@ -2,8 +2,8 @@
 // that keeps reading it. libfabric's software providers move a target's bytes only inside such
 // reads, whatever progress model they report.
 //
-// Invariants: exclusive() runs its function while nobody reads the queue: closing an endpoint under
-//             a reader crashes some providers.
+// Invariants: exclusive() runs its function while nobody reads the queue: opening or closing an
+//             endpoint under a reader crashes some providers.
 // Threads:    any. Errors: none; a queue that cannot block is polled with short sleeps.
 #pragma once
 
