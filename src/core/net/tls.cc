@@ -74,9 +74,11 @@ long bio_ctrl(BIO* bio, int command, long, void*) {
 
 class TlsStream final : public Stream {
  public:
-  TlsStream(UniqueSsl ssl, UniqueFd fd, std::shared_ptr<WakeSignal> own, std::shared_ptr<const WakeSignal> stop,
-            const Clock& clock)
-      : Stream(std::move(fd), std::move(own), std::move(stop), clock), ssl_(std::move(ssl)) {}
+  TlsStream(std::shared_ptr<const TlsContext> context, UniqueSsl ssl, UniqueFd fd, std::shared_ptr<WakeSignal> own,
+            std::shared_ptr<const WakeSignal> stop, const Clock& clock)
+      : Stream(std::move(fd), std::move(own), std::move(stop), clock),
+        context_(std::move(context)),
+        ssl_(std::move(ssl)) {}
 
   ~TlsStream() override {
     // Tells the peer that nothing was truncated, as far as that goes without waiting.
@@ -168,14 +170,15 @@ class TlsStream final : public Stream {
     return Error::make(Errc::permission, where);
   }
 
-  UniqueSsl ssl_;  // ends before the descriptor that it writes to
+  const std::shared_ptr<const TlsContext> context_;  // owns the methods of the BIO that ssl_ writes to
+  UniqueSsl ssl_;                                    // ends before the descriptor that it writes to
   bool failed_ = false;
   bool wants_write_ = false;
   bool read_wants_write_ = false;
   bool write_wants_read_ = false;
 };
 
-class OpensslContext final : public TlsContext {
+class OpensslContext final : public TlsContext, public std::enable_shared_from_this<OpensslContext> {
  public:
   OpensslContext(UniqueSslCtx context, UniqueBioMethod method, TlsOptions options)
       : options_(std::move(options)), method_(std::move(method)), context_(std::move(context)) {}
@@ -190,7 +193,8 @@ class OpensslContext final : public TlsContext {
     SSL_set_bio(ssl.get(), bio, bio);
     TRY(set_name(ssl.get(), host, reason));
     TRY_ASSIGN(auto own, WakeSignal::make());
-    auto stream = std::make_unique<TlsStream>(std::move(ssl), std::move(fd), std::move(own), std::move(stop), clock);
+    auto stream = std::make_unique<TlsStream>(shared_from_this(), std::move(ssl), std::move(fd), std::move(own),
+                                              std::move(stop), clock);
     if (const Status done = stream->handshake(deadline); !done.ok()) {
       explain(reason, "TLS with " + (host.empty() ? std::string("the server") : host), done.error());
       if (reason != nullptr && !stream->last_error_text().empty()) *reason += " (" + stream->last_error_text() + ")";
