@@ -245,20 +245,23 @@ void Engine::fence() {
   }
 }
 
-// After this no operation is out, no memory lent is touched, and no piece is being hashed.
+// After this no operation is out, no memory lent is touched, and no piece is being hashed. The Initiator is taken out of
+// wake()'s reach first: others may call that at any time.
 void Engine::close_initiator(Error why) {
   if (initiator_ == nullptr) return;
   if (provider_fd_) (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, initiator_->wait_fd(), nullptr);
-  initiator_->close();
+  std::unique_ptr<fabric::Initiator> closing;
+  {
+    MutexLock lock(wake_mutex_);
+    closing = std::move(initiator_);
+  }
+  closing->close();
   for (const auto& [high, live] : live_) {
     if (live->transfer) live->transfer->lost(why);
   }
   in_flight_ = 0;
   unquiet_ = false;
   for (auto& [key, peer] : peers_) peer.id = Error::make(Errc::closed, "peer");
-  std::unique_ptr<fabric::Initiator> gone;
-  MutexLock lock(wake_mutex_);
-  gone = std::move(initiator_);
 }
 
 bool Engine::report() {
