@@ -1,0 +1,36 @@
+// Value: what the keyspace holds under a key of type largeob-k: a pin on an immutable object, and when the SET that made
+// it started.
+//
+// Invariants: the object never changes; while a Value lives it is counted in its segment (BlobStore::live_in).
+// Threads:    made on the main thread; destroyed on any (the server frees lazily on threads of its own).
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "blob/module/blob_store.h"
+#include "core/store/pool.h"
+
+namespace farlift::blob {
+
+class Value {
+ public:
+  Value(BlobStore& store, store::ObjectRef object, std::uint64_t started)
+      : store_(store), object_(std::move(object)), started_(started) {
+    store_.note_value(object_->segment());
+  }
+  ~Value() { store_.note_value_gone(object_->segment()); }
+  Value(const Value&) = delete;
+  Value& operator=(const Value&) = delete;
+
+  const store::ObjectRef& object() const noexcept { return object_; }
+  // Position of its SET in the order in which SETs started (spec blob 3.3, the last one started wins).
+  std::uint64_t started() const noexcept { return started_; }
+
+ private:
+  BlobStore& store_;
+  const store::ObjectRef object_;
+  const std::uint64_t started_;
+};
+
+}  // namespace farlift::blob
