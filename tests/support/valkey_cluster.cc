@@ -45,9 +45,10 @@ std::unique_ptr<ClusterProcess> ClusterProcess::start(std::size_t primaries, con
   auto cluster = std::make_unique<ClusterProcess>();
   const SystemClock clock;
   std::vector<std::unique_ptr<Connection>> connections;
+  ServerOptions own = options;
+  own.cluster = true;
+  if (own.tls && !own.tls_files && !TlsFiles::make(cluster->dir_.path(), own.tls_files.emplace(), reason)) return nullptr;
   for (std::size_t i = 0; i < primaries; ++i) {
-    ServerOptions own = options;
-    own.cluster = true;
     auto server = ServerProcess::start(own, reason);
     if (server == nullptr) return nullptr;
     auto connection = Connection::connect(server->connection_options(), clock, reason);

@@ -49,7 +49,11 @@ std::uint16_t free_port() {
 std::unique_ptr<ServerProcess> ServerProcess::start(const ServerOptions& options, std::string* reason) {
   std::unique_ptr<ServerProcess> server(new ServerProcess);
   server->options_ = options;
-  if (options.tls && !TlsFiles::make(server->directory(), server->tls_files_, reason)) return nullptr;
+  if (options.tls_files) {
+    server->tls_files_ = *options.tls_files;
+  } else if (options.tls && !TlsFiles::make(server->directory(), server->tls_files_, reason)) {
+    return nullptr;
+  }
   for (int attempt = 0; attempt < kStartsMax; ++attempt) {
     // Somebody may take the port between our look and the server's bind; then we look again.
     server->port_ = free_port();

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct ServerOptions {
   std::string password = {};                // of the default user; empty: none
   bool tls = false;                    // port() speaks TLS; the Unix socket stays plain
   bool tls_client_certificates = false;  // ask for them and insist
+  std::optional<TlsFiles> tls_files = {};  // absent: made in the server's own directory
   bool cluster = false;                // cluster mode without slots; see ClusterProcess
   std::string program = {};                 // empty: FARLIFT_VALKEY_SERVER of the environment, or valkey-server
 };
@@ -94,7 +96,7 @@ class ServerProcess {
 
 class ClusterProcess {
  public:
-  // `primaries` servers, the slots in equal ranges in order, no replicas; returns when every node sees all of it.
+  // `primaries` servers with one CA, the slots in equal ranges in order, no replicas; returns when every node sees all of it.
   static std::unique_ptr<ClusterProcess> start(std::size_t primaries, const ServerOptions& options, std::string* reason);
 
   std::size_t size() const { return servers_.size(); }
@@ -102,6 +104,7 @@ class ClusterProcess {
   std::size_t owner_of(std::uint16_t slot) const;  // index of the server that got the slot at the start
 
  private:
+  TempDir dir_;
   std::vector<std::unique_ptr<ServerProcess>> servers_;
 };
 
