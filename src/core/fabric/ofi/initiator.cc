@@ -248,12 +248,12 @@ void OfiInitiator::wait(int timeout_ms) {
     if (timeout_ms >= 0 && spent >= timeout_ms) return;
     int slice = impatient() ? kImpatientMs : kSleepMaxMs;
     if (timeout_ms >= 0) slice = std::min(slice, static_cast<int>(timeout_ms - spent));
-    sleep(slice);
+    rest(slice);
     if (any_failed_ || impatient()) make_progress();
   }
 }
 
-void OfiInitiator::sleep(int timeout_ms) {
+void OfiInitiator::rest(int timeout_ms) {
   if (posted_ > 0) {
     const auto until = std::chrono::steady_clock::now() + kSpin;
     do {
@@ -262,7 +262,7 @@ void OfiInitiator::sleep(int timeout_ms) {
     } while (std::chrono::steady_clock::now() < until);
   }
   if (!blocks_) {
-    sleep_polling(timeout_ms);
+    rest_polling(timeout_ms);
     return;
   }
   fi_cq_entry entry{};
@@ -271,7 +271,7 @@ void OfiInitiator::sleep(int timeout_ms) {
   if (n == -FI_EAVAIL) take_error();
 }
 
-void OfiInitiator::sleep_polling(int timeout_ms) {
+void OfiInitiator::rest_polling(int timeout_ms) {
   pollfd fd{wake_event_.get(), POLLIN, 0};
   const timespec nap{0, kPollSleepNs};
   const bool busy = posted_ > 0 && timeout_ms > 0;

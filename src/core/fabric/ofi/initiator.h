@@ -98,8 +98,8 @@ class OfiInitiator final : public Initiator {
   void end_connection(Peer& peer, Error error);
   void drop_if_unused(std::uint32_t index);
   bool impatient() const noexcept { return waiting_ > 0 || !faults_.empty(); }
-  void sleep(int timeout_ms);
-  void sleep_polling(int timeout_ms);
+  void rest(int timeout_ms);
+  void rest_polling(int timeout_ms);
 
   OfiDomain& domain_;
   const Duration connect_deadline_;

@@ -3,11 +3,11 @@
 // nothing links to it.
 //
 // What each provider gives
-//   tcp    FI_PROTO_XNET, the native RDM provider ("net" in 1.17, "tcp" in 2.x), FenceMode::endpoint.
-//          A refused operation tears the connection down: it completes as access, the operations
-//          behind it as flushed. The provider has one code for a refusal and for a lost connection;
-//          we tell them apart by asking whether the peer's listener still answers, so `access` may
-//          be reported for a connection that broke under a live peer.
+//   tcp    FI_PROTO_XNET, the native RDM provider ("net" in 1.17, "tcp" in 2.x), with
+//          FenceMode::endpoint. A refused operation tears the connection down: it completes as
+//          access, the operations behind it as flushed. The provider has one code for a refusal and
+//          for a lost connection; we tell them apart by asking whether the peer's listener still
+//          answers, so `access` may be reported for a connection that broke under a live peer.
 //   verbs  "verbs;ofi_rxm", FenceMode::mr (the registration cache is off). Refusals and losses have
 //          codes of their own.
 //   efa    fabric "efa-direct", FenceMode::mr. Peers must be introduced on both sides. abort()

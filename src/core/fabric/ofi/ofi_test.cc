@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <map>
 #include <netinet/in.h>
@@ -118,7 +119,10 @@ TEST(OfiLibrary, version_rules_gate_both_ends) {
   if (!any.usable) GTEST_SKIP() << any.reason;
   unsigned major = 0;
   unsigned minor = 0;
-  ASSERT_EQ(std::sscanf(any.version.c_str(), "%u.%u", &major, &minor), 2);
+  const char* const end = any.version.data() + any.version.size();
+  const auto dot = std::from_chars(any.version.data(), end, major);
+  ASSERT_TRUE(dot.ec == std::errc() && dot.ptr != end && *dot.ptr == '.');
+  ASSERT_TRUE(std::from_chars(dot.ptr + 1, end, minor).ec == std::errc());
   EXPECT_TRUE(library_status(VersionRule{major, minor, 0}).usable);
   EXPECT_TRUE(library_status(VersionRule{major, minor, major + 1}).usable);
   EXPECT_FALSE(library_status(VersionRule{major, minor + 1, 0}).usable);

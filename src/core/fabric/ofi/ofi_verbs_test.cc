@@ -47,6 +47,7 @@ class OfiVerbs : public ::testing::Test {
     server_ = open_rail(setting("FARLIFT_VERBS_TARGET_IP", "10.77.0.2"), why);
     if (server_ != nullptr)
       client_ = open_rail(setting("FARLIFT_VERBS_INITIATOR_IP", "10.77.0.1"), why);
+    if (client_ == nullptr && std::getenv("ROCE_VM") != nullptr) FAIL() << why;
     if (client_ == nullptr) GTEST_SKIP() << why;
     local_ = pattern(kSize, 1);
     local_registration_ = lend(*client_, local_, Access::local);

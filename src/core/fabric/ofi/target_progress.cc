@@ -7,9 +7,9 @@
 namespace farlift::fabric::ofi {
 namespace {
 
-constexpr int kTurnMs = 100;                               // of the thread, when nothing happens
-constexpr auto kKnock = std::chrono::milliseconds(1);      // between two attempts to wake readers
-constexpr auto kPollSleep = std::chrono::milliseconds(1);  // cards: only connections need us
+constexpr int kTurnMs = 100;                              // of the thread, when nothing happens
+constexpr auto kKnock = std::chrono::milliseconds(1);     // between two attempts to wake readers
+constexpr auto kPollRest = std::chrono::milliseconds(1);  // cards: only connections need us
 
 }  // namespace
 
@@ -22,6 +22,7 @@ TargetProgress::~TargetProgress() {
   }
   if (thread.joinable()) {
     if (blocks_) queue_->ops->signal(queue_.get());
+    changed_.notify_all();
     thread.join();
   }
 }
@@ -55,7 +56,10 @@ void TargetProgress::read(int timeout_ms) {
     n = fi_cq_sread(queue_.get(), entries, std::size(entries), nullptr, timeout_ms);
   } else {
     n = fi_cq_read(queue_.get(), entries, std::size(entries));
-    if (n == -FI_EAGAIN && timeout_ms > 0) std::this_thread::sleep_for(kPollSleep);
+    if (n == -FI_EAGAIN && timeout_ms > 0) {
+      MutexLock lock(mutex_);
+      if (waiting_ == 0) changed_.wait_for(mutex_, kPollRest);
+    }
   }
   if (n == -FI_EAVAIL) {
     fi_cq_err_entry error{};
@@ -66,6 +70,7 @@ void TargetProgress::read(int timeout_ms) {
 void TargetProgress::exclusive(const std::function<void()>& work) {
   MutexLock lock(mutex_);
   ++waiting_;
+  changed_.notify_all();
   while (readers_ > 0) {
     if (blocks_)
       queue_->ops->signal(queue_.get());  // one signal wakes one reader, and may meet none
