@@ -2,7 +2,7 @@
 // Sessions holds the live ones by client id; transfers in flight hold theirs, so that its entries in the address vectors
 // are released only after the last of them has drained (spec blob 3.1).
 //
-// Threads: made, looked up and dropped on the main thread; `fallback` is set once from a rail's thread.
+// Threads: made, looked up and dropped on the main thread; `fallback` is set once, from a rail's thread.
 // Errors:  none.
 #pragma once
 
@@ -14,7 +14,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "blob/module/rail.h"
 #include "core/fabric/fabric.h"
 
 namespace farlift::blob {
@@ -22,20 +21,17 @@ namespace farlift::blob {
 class Binding {
  public:
   using Release = std::function<void(const Binding&)>;
-  Binding(BindingId id, fabric::Address address, Release release)
-      : id_(id), address_(address), release_(std::move(release)) {}
+  Binding(fabric::Address address, Release release) : address_(address), release_(std::move(release)) {}
   ~Binding() { release_(*this); }
   Binding(const Binding&) = delete;
   Binding& operator=(const Binding&) = delete;
 
-  BindingId id() const noexcept { return id_; }
   const fabric::Address& address() const noexcept { return address_; }
 
   // True once the peer turned out not to speak the first provider (fabric-provider Auto).
   std::atomic<bool> fallback{false};
 
  private:
-  const BindingId id_;
   const fabric::Address address_;
   const Release release_;
 };

@@ -68,7 +68,7 @@ bool describe(vk::Command* command, const CommandSpec& spec) {
 std::string address_refusal(vk::Ctx* ctx, const fabric::Address& address) {
   vk::ClientInfo client;
   if (vk::GetClientInfoById(&client, vk::GetClientId(ctx)) != vk::kOk) return "no connection to bind";
-  if (!module().services().socket_addresses()) return {};
+  if (!module().services().address_forms().socket) return {};
   const auto target = IpAddress::from_sockaddr(address.bytes());
   if (!target) return "not a socket address";
   std::optional<IpAddress> peer;
@@ -117,7 +117,7 @@ int rdma_hello(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
   auto binding = services.bind(*address);
   if (!binding.ok()) return reply_error(ctx, wire::text::kSessionCreate, binding.error().describe());
   module().sessions().add(client, std::move(binding).value());
-  const auto announced = services.announced();
+  const auto& announced = services.announced();
   vk::ReplyWithArray(ctx, static_cast<long>(announced.size()));
   for (const fabric::Address& own : announced) {
     const std::string hex = own.hex();

@@ -29,7 +29,7 @@ struct Counters {
   // Ours: replies withheld because the fabric could not promise that it is quiet, and transfers whose client went away.
   Counter rdma_not_quiet, rdma_cancelled;
   // Ours, fabric-provider Auto: bindings that turned out to speak libfabric's tcp.
-  Counter rdma_emulated_bindings;
+  Counter rdma_fallback_bindings;
 };
 
 }  // namespace farlift::blob

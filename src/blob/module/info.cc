@@ -52,7 +52,7 @@ void rdma_section(vk::InfoCtx* info) {
            {"rdma_write_bytes", c.rdma_write_bytes.get()},
            {"rdma_write_usec", c.rdma_write_usec.get()},
            {"rdma_services", m.services().size()},
-           {"rdma_fallback_bindings", c.rdma_emulated_bindings.get()},
+           {"rdma_fallback_bindings", c.rdma_fallback_bindings.get()},
            {"rdma_cancelled", c.rdma_cancelled.get()},
            {"rdma_not_quiet", c.rdma_not_quiet.get()}});
   vk::InfoAddFieldCString(info, "rdma_provider", m.services().provider_names().c_str());

@@ -82,7 +82,7 @@ bool Module::start(vk::Ctx* ctx, std::span<const std::string_view> words) {
   auto store = BlobStore::create(services_.pool_rails(), settings_);
   if (!store.ok()) return refuse("no memory for the first segment: " + store.error().describe());
   store_ = std::move(store).value();
-  copiers_ = std::make_unique<CopyPool>(static_cast<std::size_t>(settings_.get().fabric_crc_pool_threads));
+  copiers_ = std::make_unique<CopyPool>(static_cast<std::size_t>(settings_.get().worker_threads));
   services_.start();
   detached_ = vk::GetDetachedThreadSafeContext(ctx);
   reclaimer_ = std::make_unique<Reclaimer>(settings_, *store_, clock_);

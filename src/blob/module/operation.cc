@@ -41,10 +41,10 @@ Operation& Operation::block(vk::Ctx* ctx, std::unique_ptr<Operation> operation) 
   return self;
 }
 
-void Operation::complete(JobOutcome outcome) {
-  outcome_ = std::move(outcome);
+void Operation::complete(const transfer::TransferOutcome& outcome) {
+  outcome_ = outcome;
   if (is_rdma(kind_)) account();
-  if (wants_payload && outcome_.transfer.status.ok()) {
+  if (wants_payload && outcome_.status.ok()) {
     // Off the rail: it has other transfers to serve.
     if (module().copiers().submit([this] {
           prepare_payload();
@@ -81,8 +81,8 @@ void Operation::unblock() {
 void Operation::account() const {
   Counters& c = module().counters();
   const auto usec = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(outcome_.elapsed).count());
-  const transfer::TransferOutcome& t = outcome_.transfer;
+      std::chrono::duration_cast<std::chrono::microseconds>(outcome_.busy).count());
+  const transfer::TransferOutcome& t = outcome_;
   // Bytes of a failed transfer do not count (spec blob 9).
   const std::uint64_t bytes = t.status.ok() ? t.moved.raw() : 0;
   if (kind_ == OperationKind::rdma_get) {
@@ -114,7 +114,7 @@ void Operation::on_free(vk::Ctx*, void* self) noexcept { delete static_cast<Oper
 
 int Operation::reply(vk::Ctx* ctx) {
   if (kind_ == OperationKind::tcp_get) return vk::kOk;  // the bytes were gathered by the copier
-  const Status& status = outcome_.transfer.status;
+  const Status& status = outcome_.status;
   if (!status.ok()) return reply_failure(ctx, status.error());
   if (is_set(kind_)) return reply_set(ctx);
   return reply_receipt(ctx, buffers->object->length(), buffers->object->crc());
@@ -135,7 +135,7 @@ int Operation::reply_failure(vk::Ctx* ctx, const Error& error) const {
 }
 
 int Operation::reply_set(vk::Ctx* ctx) {
-  const Crc32c crc = outcome_.transfer.crc;
+  const Crc32c crc = outcome_.crc;
   if (expected_crc && *expected_crc != crc) {
     module().counters().rdma_crc_mismatches.add();
     return reply_error(ctx, wire::text::kCrcMismatch);

@@ -14,7 +14,7 @@
 
 #include "blob/module/api.h"
 #include "blob/module/binding.h"
-#include "blob/module/rail.h"
+#include "blob/module/services.h"
 #include "core/base/types.h"
 #include "core/store/pool.h"
 
@@ -55,7 +55,7 @@ class Operation {
   // A context that gathers reply bytes off the main thread; after block().
   vk::Ctx* reply_context() const { return vk::GetThreadSafeContext(blocked_); }
 
-  void complete(JobOutcome outcome);
+  void complete(const transfer::TransferOutcome& outcome);
   bool completed() const noexcept { return state_.load(std::memory_order_acquire) == State::completed; }
 
   // Ends the command: commits a SET, counts, replies.
@@ -79,7 +79,7 @@ class Operation {
   vk::String* key_ = nullptr;
   vk::String* value_ = nullptr;
   vk::String* payload_ = nullptr;
-  JobOutcome outcome_;
+  transfer::TransferOutcome outcome_;
   std::atomic<State> state_{State::running};
 };
 

@@ -5,6 +5,7 @@
 
 #include "blob/module/api.h"
 #include "blob/module/interfaces.h"
+#include "blob/module/signal_guard.h"
 #include "core/base/log.h"
 #include "core/fabric/ofi/ofi.h"
 #include "core/fabric/soft/soft.h"
@@ -12,10 +13,10 @@
 namespace farlift::blob {
 namespace {
 
-// Operations one transfer keeps out: enough to hide a completion behind the next piece, few enough to share a rail.
-constexpr std::uint32_t kPiecesInFlight = 8;
 // Longest single operation: pieces this long keep the CRC of one in cache while the next one travels.
 constexpr std::uint64_t kPieceBytes = 1u << 20;
+// How long stop() waits for the aborted transfers of the inline engine before it closes over them.
+constexpr Duration kStopPatience = std::chrono::seconds(5);
 // state rule 3 of spec blob 4: an unreachable peer fails after this long.
 constexpr Duration kConnectDeadline = std::chrono::seconds(1);
 
@@ -30,7 +31,12 @@ std::optional<fabric::ofi::Provider> ofi_provider(Provider provider) {
   return std::nullopt;
 }
 
-void on_inline_ready(int, void* user, int) noexcept { static_cast<Rail*>(user)->pump(); }
+void drive(transfer::Engine& engine) {
+  while (engine.step()) {
+  }
+}
+
+void on_inline_ready(int, void* user, int) noexcept { drive(*static_cast<transfer::Engine*>(user)); }
 
 }  // namespace
 
@@ -86,6 +92,7 @@ void Services::open_ofi(Provider provider) {
     wanted.push_back(one);
   }
   std::string why;
+  const SignalGuard guard;
   if (wanted.empty()) {
     auto found = fabric::ofi::list_domains(options, &why);
     std::vector<std::string> seen;  // one service a card, its first address (IPv4 where there is one)
@@ -118,6 +125,7 @@ std::vector<fabric::Domain*> Services::pool_rails() {
 }
 
 void Services::start() {
+  crc_pool_ = std::make_unique<transfer::CrcPool>(static_cast<std::size_t>(settings_.get().fabric_crc_pool_threads));
   const auto threads = static_cast<std::size_t>(settings_.get().worker_threads);
   for (auto& service : services_) {
     const bool soft = service->domain->info().provider == "soft";
@@ -125,19 +133,44 @@ void Services::start() {
     services_.clear();
     return;
   }
+  if (!announce()) {
+    services_.clear();
+    return;
+  }
   start_inline();
 }
 
+transfer::EngineOptions Services::engine_options(std::size_t rails) const {
+  transfer::EngineOptions options;
+  options.initiator.connect_deadline = kConnectDeadline;
+  // fabric-max-in-flight bounds a whole service (spec blob 5.3), so its rails share it; 0: what the provider allows.
+  options.in_flight_max = static_cast<std::uint32_t>(static_cast<std::size_t>(settings_.get().fabric_max_in_flight) / rails);
+  options.piece_max = Length(std::min<std::uint64_t>(kPieceBytes, settings_.chunk_size().raw()));
+  options.crc_pool = crc_pool_.get();
+  return options;
+}
+
+// A service's own address is that of an initiator; one is opened for its address and kept out of the way of the rails.
+bool Services::announce() {
+  for (auto& service : services_) {
+    auto initiator = service->domain->open_initiator({});
+    if (!initiator.ok()) {
+      logf(LogLevel::warning, "fabric: %s has no address: %s", service->name.c_str(),
+           initiator.error().describe().c_str());
+      return false;
+    }
+    announced_.push_back((*initiator)->address());
+  }
+  return true;
+}
+
 bool Services::start_rails(Service& service, std::size_t count) {
-  // fabric-max-in-flight is a bound on the whole service (spec blob 5.3), so rails share it.
   const auto limit = static_cast<std::size_t>(settings_.get().fabric_max_in_flight);
   if (limit != 0) count = std::min(count, limit);
-  RailOptions options;
-  options.initiator.connect_deadline = kConnectDeadline;
-  options.initiator.in_flight_max = static_cast<std::uint32_t>(limit / count);
-  options.name = "farlift-rail";
   for (std::size_t i = 0; i < count; ++i) {
-    auto rail = Rail::open(*service.domain, options, clock_);
+    transfer::RunnerOptions options;
+    options.engine = engine_options(count);
+    auto rail = transfer::Runner::create(*service.domain, clock_, options);
     if (!rail.ok()) {
       logf(LogLevel::warning, "fabric: no rail on %s: %s; RDMA is off, inline commands work", service.name.c_str(),
            rail.error().describe().c_str());
@@ -152,17 +185,23 @@ void Services::start_inline() {
   // With a bound on operations in flight every operation must pass the rails that share it.
   if (services_.empty() || settings_.get().fabric_max_in_flight != 0) return;
   if (services_.front()->domain->info().provider != "soft") return;
-  RailOptions options;
-  options.initiator.connect_deadline = kConnectDeadline;
-  options.own_thread = false;
-  auto rail = Rail::open(*services_.front()->domain, options, clock_);
-  if (!rail.ok() || (*rail)->wait_fd() < 0) return;
-  inline_rail_ = std::move(rail).value();
-  vk::EventLoopAdd(inline_rail_->wait_fd(), vk::kEventLoopReadable, on_inline_ready, inline_rail_.get());
-  inline_rail_->on_new_wait_fd = [this](int old_fd, int new_fd) {
-    vk::EventLoopDel(old_fd, vk::kEventLoopReadable);
-    vk::EventLoopAdd(new_fd, vk::kEventLoopReadable, on_inline_ready, inline_rail_.get());
-  };
+  auto engine = transfer::Engine::create(*services_.front()->domain, clock_, engine_options(1));
+  if (!engine.ok() || (*engine)->wait_fd() < 0) return;
+  inline_engine_ = std::move(engine).value();
+  vk::EventLoopAdd(inline_engine_->wait_fd(), vk::kEventLoopReadable, on_inline_ready, inline_engine_.get());
+}
+
+void Services::stop_inline() {
+  if (!inline_engine_) return;
+  vk::EventLoopDel(inline_engine_->wait_fd(), vk::kEventLoopReadable);
+  inline_engine_->cancel_all();
+  const Instant until = clock_.now() + kStopPatience;
+  drive(*inline_engine_);
+  while (inline_engine_->live() > 0 && clock_.now() < until) {
+    inline_engine_->wait(10);
+    drive(*inline_engine_);
+  }
+  inline_engine_->close();
 }
 
 void Services::stop() {
@@ -172,44 +211,29 @@ void Services::stop() {
     if (std::exchange(stopped_, true)) return;
     fallback = std::move(fallback_);
   }
-  if (inline_rail_) {
-    vk::EventLoopDel(inline_rail_->wait_fd(), vk::kEventLoopReadable);
-    inline_rail_->stop();
-  }
+  stop_inline();
   for (auto& service : services_) {
     for (auto& rail : service->rails) rail->stop();
   }
-  if (fallback) {
-    for (auto& rail : fallback->rails) rail->stop();
-    // Jobs of the other rails name it no more; bindings may still be released through it.
-    fallback->rails.clear();
-  }
-  inline_rail_.reset();
-  for (auto& service : services_) service->rails.clear();
+  // Last: a transfer of the others may have been handed to it.
+  if (fallback) fallback->rails.clear();
 }
 
 wire::AddressForms Services::address_forms() const noexcept {
-  const Provider p = settings_.provider();
   wire::AddressForms forms;
-  forms.efa = p == Provider::efa_direct;
+  forms.efa = settings_.provider() == Provider::efa_direct;
   forms.socket = !forms.efa;
   return forms;
 }
 
-bool Services::socket_addresses() const noexcept { return address_forms().socket; }
-
-std::vector<fabric::Address> Services::announced() const {
-  std::vector<fabric::Address> out;
-  for (const auto& service : services_) out.push_back(service->rails.front()->address());
-  return out;
-}
-
-std::string Services::provider_names() const {
+std::string Services::provider_names() {
   std::string out;
   for (const auto& service : services_) {
     if (!out.empty()) out += ',';
     out += service->domain->info().provider;
   }
+  MutexLock lock(mutex_);
+  if (fallback_) out += "," + fallback_->domain->info().provider;
   return out.empty() ? "none" : out;
 }
 
@@ -220,19 +244,30 @@ Result<BindingRef> Services::bind(const fabric::Address& address) {
     while (i-- > 0) services_[i]->domain->release_peer(address);
     return admitted.error();
   }
-  const BindingId id = std::exchange(next_binding_, BindingId(next_binding_.raw() + 1));
-  return std::make_shared<Binding>(id, address, [this](const Binding& b) { release(b); });
+  for (auto& service : services_) {
+    for (auto& rail : service->rails) rail->bind(address);
+  }
+  if (inline_engine_) inline_engine_->bind(address);
+  return std::make_shared<Binding>(address, [this](const Binding& b) { release(b); });
 }
 
 void Services::release(const Binding& binding) {
-  if (inline_rail_) inline_rail_->forget(binding.id());
-  for (auto& service : services_) {
-    for (auto& rail : service->rails) rail->forget(binding.id());
-    service->domain->release_peer(binding.address());
-  }
   MutexLock lock(mutex_);
-  if (!fallback_) return;
-  for (auto& rail : fallback_->rails) rail->forget(binding.id());
+  if (stopped_) return;  // the rails are gone, and their peers with them
+  const fabric::Address& address = binding.address();
+  if (inline_engine_) inline_engine_->unbind(address);
+  for (auto& service : services_) {
+    for (auto& rail : service->rails) rail->unbind(address);
+    service->domain->release_peer(address);
+  }
+  if (!fallback_ || !binding.fallback.load(std::memory_order_acquire)) return;
+  for (auto& rail : fallback_->rails) rail->unbind(address);
+}
+
+std::uint64_t Services::Service::load() const {
+  std::uint64_t sum = 0;
+  for (const auto& rail : rails) sum += rail->stats().live;
+  return sum;
 }
 
 Services::Service& Services::pick() {
@@ -241,68 +276,99 @@ Services::Service& Services::pick() {
   // Least loaded of two random picks (spec blob 1.6).
   Service& a = *services_[prng_.below(services_.size())];
   Service& b = *services_[prng_.below(services_.size())];
-  return a.rails.front()->load() <= b.rails.front()->load() ? a : b;
+  return a.load() <= b.load() ? a : b;
 }
 
-Rail& Services::pick_rail(Service& service) {
-  const auto lightest = std::min_element(service.rails.begin(), service.rails.end(),
-                                         [](const auto& a, const auto& b) { return a->load() < b->load(); });
-  return **lightest;
-}
-
-Job Services::make_job(const Service& service, const std::shared_ptr<TransferAsk>& ask) const {
-  Job job;
-  job.id = ask->id;
-  job.binding = ask->binding->id();
-  job.peer = ask->binding->address();
-  job.request.kind = ask->kind;
-  job.request.remote = ask->remote;
-  job.request.compute_crc = ask->kind == fabric::OpKind::read;
-  job.request.piece_max = Length(std::min<std::uint64_t>(kPieceBytes, settings_.chunk_size().raw()));
-  job.request.in_flight_max = kPiecesInFlight;
-  for (const std::span<std::byte> span : ask->local) {
-    job.request.local.push_back({span, service.in_pool ? ask->registration(service.pool_rail) : nullptr});
+transfer::Runner& Services::pick_rail(Service& service) {
+  transfer::Runner* best = service.rails.front().get();
+  std::uint64_t lightest = best->stats().live;
+  for (std::size_t i = 1; i < service.rails.size() && lightest > 0; ++i) {
+    const std::uint64_t load = service.rails[i]->stats().live;
+    if (load >= lightest) continue;
+    lightest = load;
+    best = service.rails[i].get();
   }
-  job.keep = ask->keep;
+  return *best;
+}
+
+transfer::Job Services::make_job(const Service& service, const TransferAsk& ask) {
+  transfer::Job job;
+  job.kind = ask.kind;
+  job.peer = ask.binding->address();
+  job.remote = ask.remote;
+  job.compute_crc = ask.kind == fabric::OpKind::read;
+  for (const std::span<std::byte> span : ask.local) {
+    job.local.push_back({span, service.in_pool ? ask.registration(service.pool_rail) : nullptr});
+  }
   return job;
 }
 
-void Services::submit(Service& service, Rail& rail, std::shared_ptr<TransferAsk> ask) {
-  Job job = make_job(service, ask);
-  const bool first_provider = service.in_pool;
-  job.done = [this, ask = std::move(ask), first_provider](JobOutcome outcome) {
-    on_done(ask, std::move(outcome), first_provider);
-  };
-  rail.submit(std::move(job));
+std::unique_ptr<transfer::Lender> Services::make_lender(SharedAsk ask, bool first_provider) {
+  return transfer::lend([this, ask = std::move(ask), first_provider](const transfer::TransferOutcome& outcome) {
+    on_done(ask, outcome, first_provider);
+  });
+}
+
+void Services::submit(Service& service, SharedAsk ask) {
+  transfer::Job job = make_job(service, *ask);
+  auto lender = make_lender(ask, service.in_pool);
+  transfer::Runner& rail = pick_rail(service);
+  Error why;
+  {
+    // Held across submit(), so that on_done() finds the entry it is to remove.
+    MutexLock lock(mutex_);
+    auto id = rail.submit(std::move(job), std::move(lender));
+    if (id.ok()) {
+      flights_[ask->id.raw()] = Flight{&rail, *id};
+      return;
+    }
+    why = id.error();
+  }
+  transfer::TransferOutcome outcome;
+  outcome.status = why;
+  on_done(ask, outcome, false);
 }
 
 void Services::transfer(TransferAsk ask) {
   auto shared = std::make_shared<TransferAsk>(std::move(ask));
   Service* service = nullptr;
-  if (shared->binding->fallback.load(std::memory_order_relaxed)) service = fallback();
-  if (service == nullptr) service = &pick();
-  submit(*service, pick_rail(*service), std::move(shared));
+  if (shared->binding->fallback.load(std::memory_order_acquire)) service = fallback();
+  submit(service != nullptr ? *service : pick(), std::move(shared));
 }
 
 bool Services::transfer_inline(TransferAsk& ask) {
-  if (!inline_rail_ || ask.binding->fallback.load(std::memory_order_relaxed)) return false;
-  submit(*services_.front(), *inline_rail_, std::make_shared<TransferAsk>(std::move(ask)));
+  if (!inline_engine_ || ask.binding->fallback.load(std::memory_order_acquire)) return false;
+  auto shared = std::make_shared<TransferAsk>(std::move(ask));
+  const transfer::TransferId id = inline_engine_->draw_id();
+  {
+    MutexLock lock(mutex_);
+    flights_[shared->id.raw()] = Flight{nullptr, id};
+  }
+  inline_engine_->submit(id, make_job(*services_.front(), *shared), make_lender(shared, true));
+  drive(*inline_engine_);
   return true;
 }
 
-void Services::on_done(const std::shared_ptr<TransferAsk>& ask, JobOutcome outcome, bool first_provider) {
-  const Status& status = outcome.transfer.status;
-  const bool foreign = !status.ok() && status.code() == Errc::unsupported && outcome.transfer.moved.raw() == 0 &&
+void Services::on_done(const SharedAsk& ask, const transfer::TransferOutcome& outcome, bool first_provider) {
+  {
+    MutexLock lock(mutex_);
+    flights_.erase(ask->id.raw());
+  }
+  const Status& status = outcome.status;
+  const bool foreign = !status.ok() && status.code() == Errc::unsupported && outcome.moved.raw() == 0 &&
                        status.error().quiet;
   if (foreign && first_provider && settings_.provider() == Provider::automatic) {
     if (Service* other = fallback()) {
-      if (!ask->binding->fallback.exchange(true)) counters_.rdma_emulated_bindings.add();
-      return submit(*other, pick_rail(*other), ask);
+      if (!ask->binding->fallback.exchange(true)) {
+        counters_.rdma_fallback_bindings.add();
+        for (auto& rail : other->rails) rail->bind(ask->binding->address());
+      }
+      return submit(*other, ask);
     }
   }
   // The command still holds the binding, and only the main thread may drop the last reference.
   ask->binding.reset();
-  ask->done(std::move(outcome));
+  ask->done(outcome);
 }
 
 Services::Service* Services::fallback() {
@@ -313,6 +379,7 @@ Services::Service* Services::fallback() {
   fabric::ofi::OfiOptions options;
   options.listen_ip = services_.front()->name;
   std::string why;
+  const SignalGuard guard;
   auto domain = fabric::ofi::open_domain(options, clock_, &why);
   if (!domain.ok() || (*domain)->info().local_registration_required) {
     logf(LogLevel::warning, "fabric: a peer does not speak soft, and libfabric's tcp is not available: %s", why.c_str());
@@ -330,13 +397,11 @@ Services::Service* Services::fallback() {
 }
 
 void Services::cancel(JobId id) {
-  if (inline_rail_) inline_rail_->cancel(id);
-  for (auto& service : services_) {
-    for (auto& rail : service->rails) rail->cancel(id);
-  }
   MutexLock lock(mutex_);
-  if (!fallback_) return;
-  for (auto& rail : fallback_->rails) rail->cancel(id);
+  const auto at = flights_.find(id.raw());
+  if (at == flights_.end()) return;
+  if (at->second.rail != nullptr) at->second.rail->cancel(at->second.id);
+  else inline_engine_->cancel(at->second.id);
 }
 
 }  // namespace farlift::blob

@@ -8,20 +8,26 @@
 // Errors:     open() never fails: what could not be opened is logged and missing.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "blob/module/binding.h"
 #include "blob/module/counters.h"
-#include "blob/module/rail.h"
 #include "blob/module/settings.h"
 #include "blob/wire/operands.h"
 #include "core/base/clock.h"
 #include "core/base/prng.h"
+#include "core/transfer/crc_pool.h"
+#include "core/transfer/runner.h"
 
 namespace farlift::blob {
+
+using JobId = StrongInt<struct JobIdTag, std::uint64_t>;
 
 // One transfer as a command asks for it.
 struct TransferAsk {
@@ -32,8 +38,8 @@ struct TransferAsk {
   std::function<fabric::Registration*(std::size_t pool_rail)> registration;  // of the storage, on a rail of the pool
   std::vector<transfer::RemoteWindow> remote;
   Length length;
-  std::shared_ptr<const void> keep;
-  std::function<void(JobOutcome)> done;
+  std::shared_ptr<const void> keep;  // owns what `local` points into; dropped when nobody can touch it any more
+  std::function<void(const transfer::TransferOutcome&)> done;
 };
 
 class Services {
@@ -44,22 +50,24 @@ class Services {
   void open();                                   // domains
   std::vector<fabric::Domain*> pool_rails();     // for the pool, in the order of Service::pool_rail
   void start();                                  // rails, after the pool exists
-  void stop();
+  void stop();                                   // every transfer has been reported when it returns
 
   bool available() const noexcept { return !services_.empty(); }
   wire::AddressForms address_forms() const noexcept;
-  bool socket_addresses() const noexcept;
-  std::vector<fabric::Address> announced() const;
+  const std::vector<fabric::Address>& announced() const noexcept { return announced_; }
   std::size_t size() const noexcept { return services_.size(); }
   // What INFO says of the providers in use: "soft", "soft,tcp".
-  std::string provider_names() const;
+  std::string provider_names();
 
   // Enters the address in every service, or in none.
   Result<BindingRef> bind(const fabric::Address& address);
 
+  // Runs on a rail's thread; done() too.
   void transfer(TransferAsk ask);
-  // Small transfers that are run by the caller's thread: false when there is no inline rail for the binding.
+  // Small transfers, run by the main thread: done() may be called before it returns. False when there is no inline rail
+  // for the binding; `ask` is then as it was.
   bool transfer_inline(TransferAsk& ask);
+  // Stops posting; the transfer still ends with done(). Unknown ids are of transfers that have ended.
   void cancel(JobId id);
 
  private:
@@ -67,32 +75,45 @@ class Services {
     std::string name;
     std::unique_ptr<fabric::Domain> domain;
     std::size_t pool_rail = 0;
-    bool in_pool = true;
-    std::vector<std::unique_ptr<Rail>> rails;
+    bool in_pool = true;  // its domain holds registrations of the pool's segments; false: the fallback
+    std::vector<std::unique_ptr<transfer::Runner>> rails;
+    std::uint64_t load() const;
   };
+  struct Flight {  // where a transfer runs now
+    transfer::Runner* rail = nullptr;  // nullptr: the inline engine
+    transfer::TransferId id;
+  };
+  using SharedAsk = std::shared_ptr<TransferAsk>;
+
   void open_soft(const std::string& listen_ip);
   void open_ofi(Provider provider);
+  bool announce();
   bool start_rails(Service& service, std::size_t count);
   void start_inline();
+  void stop_inline();
   void release(const Binding& binding);
   Service* fallback();
   Service& pick();
-  Rail& pick_rail(Service& service);
-  void submit(Service& service, Rail& rail, std::shared_ptr<TransferAsk> ask);
-  Job make_job(const Service& service, const std::shared_ptr<TransferAsk>& ask) const;
-  void on_done(const std::shared_ptr<TransferAsk>& ask, JobOutcome outcome, bool first_provider);
+  static transfer::Runner& pick_rail(Service& service);
+  transfer::EngineOptions engine_options(std::size_t rails) const;
+  static transfer::Job make_job(const Service& service, const TransferAsk& ask);
+  std::unique_ptr<transfer::Lender> make_lender(SharedAsk ask, bool first_provider);
+  void submit(Service& service, SharedAsk ask);
+  void on_done(const SharedAsk& ask, const transfer::TransferOutcome& outcome, bool first_provider);
 
   const Settings& settings_;
   const Clock& clock_;
   Counters& counters_;
+  std::unique_ptr<transfer::CrcPool> crc_pool_;
   std::vector<std::unique_ptr<Service>> services_;
-  std::unique_ptr<Rail> inline_rail_;
-  BindingId next_binding_{1};
+  std::vector<fabric::Address> announced_;
+  std::unique_ptr<transfer::Engine> inline_engine_;
   Mutex mutex_;
   Prng prng_ GUARDED_BY(mutex_);
   std::unique_ptr<Service> fallback_ GUARDED_BY(mutex_);
   bool fallback_tried_ GUARDED_BY(mutex_) = false;
   bool stopped_ GUARDED_BY(mutex_) = false;
+  std::unordered_map<std::uint64_t, Flight> flights_ GUARDED_BY(mutex_);  // by JobId
 };
 
 }  // namespace farlift::blob

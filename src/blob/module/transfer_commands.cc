@@ -56,7 +56,7 @@ TransferAsk ask_for(Operation& op, fabric::OpKind kind, const std::vector<wire::
     for (std::size_t i = 0; i < buffers.draft->extents(); ++i) ask.local.push_back(buffers.draft->span(i));
     ask.registration = [&buffers](std::size_t rail) { return buffers.draft->registration(rail); };
   }
-  ask.done = [&op](JobOutcome outcome) { op.complete(std::move(outcome)); };
+  ask.done = [&op](const transfer::TransferOutcome& outcome) { op.complete(outcome); };
   return ask;
 }
 
@@ -193,9 +193,9 @@ int tcp_set(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
   made->pause_ms = pause_ms;
   Operation& op = Operation::block(ctx, std::move(made));
   const auto fill = [&op] {
-    JobOutcome outcome;
-    outcome.transfer.crc = op.buffers->draft->fill(std::as_bytes(std::span(view(op.value()))));
-    op.complete(std::move(outcome));
+    transfer::TransferOutcome outcome;
+    outcome.crc = op.buffers->draft->fill(std::as_bytes(std::span(view(op.value()))));
+    op.complete(outcome);
   };
   if (!module().copiers().submit(fill)) fill();
   return vk::kOk;
