@@ -161,8 +161,7 @@ void SoftInitiator::wait(int timeout_ms) {
   if (spin_us > 0 && timeout_ms != 0) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(spin_us);
     do {
-      run(0);
-      if (!ready_.empty()) return;
+      if (run(0)) return;
     } while (std::chrono::steady_clock::now() < until);
   }
   run(timeout_ms);
@@ -179,7 +178,8 @@ void SoftInitiator::ring() noexcept {
   wake();
 }
 
-void SoftInitiator::run(int timeout_ms) {
+// True when there was an event, a wake() included.
+bool SoftInitiator::run(int timeout_ms) {
   epoll_event events[kEventsAtOnce];
   const int n = ::epoll_wait(epoll_.get(), events, kEventsAtOnce, timeout_ms);
   for (int i = 0; i < n; ++i) {
@@ -197,6 +197,7 @@ void SoftInitiator::run(int timeout_ms) {
     }
   }
   dropped_.clear();
+  return n > 0;
 }
 
 void SoftInitiator::check_deadlines() {

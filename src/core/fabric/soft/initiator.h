@@ -68,7 +68,7 @@ class SoftInitiator final : public Initiator {
   InitiatorPeer* find_peer(PeerId peer) const;
   Slot* find_slot(std::uint64_t id);
   void finish(Slot& slot, Status status);
-  void run(int timeout_ms);
+  bool run(int timeout_ms);
   void check_deadlines();
   void arm_timer();
   void ring() noexcept;
