@@ -68,7 +68,7 @@ Outcome<void> compare(const std::string& left, const std::string& right) {
 Outcome<Row> lift(Client& client, const std::string& path, const std::string& folder) {
   Row row;
   row.file = path;
-  const std::string key = "demo:" + base_name(path);
+  const std::string key = fmt::format("demo:{}", base_name(path));
   Outcome<MappedFile> source = MappedFile::source(path);
   if (!source) return fail(source.error());
   row.bytes = source->bytes().size();
