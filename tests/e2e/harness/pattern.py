@@ -6,14 +6,20 @@ from typing import List
 SENTINEL = 0xA5
 
 
+# A long pattern repeats a random block of a length that is no multiple of any chunk, segment or page size.
+_BLOCK = (1 << 20) + 7
+
+
 @lru_cache(maxsize=64)
-def _cached(length: int, seed: int) -> bytes:
+def _block(length: int, seed: int) -> bytes:
     return random.Random(seed).randbytes(length)
 
 
 def pattern(length: int, seed: int = 1) -> bytes:
-    """Bytes in which every position can be told from every other (to all practical purposes)."""
-    return _cached(length, seed) if length <= (1 << 20) else random.Random(seed).randbytes(length)
+    """Bytes in which a piece that is missing, doubled or out of place shows."""
+    if length <= _BLOCK:
+        return _block(length, seed)
+    return (_block(_BLOCK, seed) * (length // _BLOCK + 1))[:length]
 
 
 P = pattern(4096)

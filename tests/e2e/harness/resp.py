@@ -63,7 +63,15 @@ class Connection:
         self.sock.close()
 
     def send(self, *words: Word) -> None:
-        self.sock.sendall(encode(words))
+        if not any(isinstance(word, (bytes, bytearray, memoryview)) and len(word) > 65536 for word in words):
+            self.sock.sendall(encode(words))
+            return
+        self.sock.sendall(b"*%d\r\n" % len(words))
+        for word in words:
+            part = word if isinstance(word, (bytes, bytearray, memoryview)) else str(word).encode()
+            self.sock.sendall(b"$%d\r\n" % len(part))
+            self.sock.sendall(part)
+            self.sock.sendall(b"\r\n")
 
     def call(self, *words: Word) -> Any:
         self.send(*words)
