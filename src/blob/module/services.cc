@@ -133,10 +133,7 @@ void Services::start() {
     services_.clear();
     return;
   }
-  if (!announce()) {
-    services_.clear();
-    return;
-  }
+  for (auto& service : services_) announced_.push_back(service->rails.front()->address());
   start_inline();
 }
 
@@ -148,20 +145,6 @@ transfer::EngineOptions Services::engine_options(std::size_t rails) const {
   options.piece_max = Length(std::min<std::uint64_t>(kPieceBytes, settings_.chunk_size().raw()));
   options.crc_pool = crc_pool_.get();
   return options;
-}
-
-// A service's own address is that of an initiator; one is opened for its address and kept out of the way of the rails.
-bool Services::announce() {
-  for (auto& service : services_) {
-    auto initiator = service->domain->open_initiator({});
-    if (!initiator.ok()) {
-      logf(LogLevel::warning, "fabric: %s has no address: %s", service->name.c_str(),
-           initiator.error().describe().c_str());
-      return false;
-    }
-    announced_.push_back((*initiator)->address());
-  }
-  return true;
 }
 
 bool Services::start_rails(Service& service, std::size_t count) {

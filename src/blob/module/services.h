@@ -87,7 +87,6 @@ class Services {
 
   void open_soft(const std::string& listen_ip);
   void open_ofi(Provider provider);
-  bool announce();
   bool start_rails(Service& service, std::size_t count);
   void start_inline();
   void stop_inline();

@@ -62,6 +62,7 @@ Result<std::unique_ptr<Engine>> Engine::create(fabric::Domain& domain, const Clo
     return Error::from_errno("engine epoll");
   }
   TRY(engine->open());
+  engine->address_ = engine->initiator_->address();
   return engine;
 }
 

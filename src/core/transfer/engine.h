@@ -125,6 +125,8 @@ class Engine {
 
   std::size_t live() const noexcept { return live_.size(); }
   EngineStats stats() const;
+  // Of the first Initiator: what peers of providers that need it are told (another one, after a fence, has another).
+  const fabric::Address& address() const noexcept { return address_; }
 
  private:
   struct Peer {
@@ -161,6 +163,7 @@ class Engine {
   fabric::Domain& domain_;
   const Clock& clock_;
   EngineOptions options_;
+  fabric::Address address_;  // set once, by create()
   UniqueFd epoll_;
   UniqueFd wake_event_;
   bool provider_fd_ = false;

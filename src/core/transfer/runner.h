@@ -56,6 +56,7 @@ class Runner {
   void stop();
 
   EngineStats stats() const;
+  const fabric::Address& address() const noexcept { return engine_->address(); }
 
  private:
   struct Submit {
