@@ -82,8 +82,9 @@ std::optional<Storage> Pool::Impl::place(Length length) {
   return place_locked(length);
 }
 
-// The segment has enough free pages and its pool's mutex is held.
-Storage Pool::storage_in(PoolSegment& segment, Length length) {
+// The segment has enough free pages and its pool's mutex is held. noexcept: a half-made Storage must not unwind into
+// give_back(), which takes the mutex.
+Storage Pool::storage_in(PoolSegment& segment, Length length) noexcept {
   const std::uint32_t chunk = pages_of(segment.pool.options.chunk_size);
   std::uint32_t left = pages_of(length);
   Storage storage(segment, length);

@@ -184,7 +184,7 @@ class Pool {
   struct Impl;
   explicit Pool(std::unique_ptr<Impl> impl);
   static void give_back(Storage& storage) noexcept;
-  static Storage storage_in(PoolSegment& segment, Length length);
+  static Storage storage_in(PoolSegment& segment, Length length) noexcept;
   std::unique_ptr<Impl> impl_;
 };
 
