@@ -38,7 +38,7 @@ class Runner {
  public:
   // Jobs accepted and not yet seen by the rail thread. Bindings and cancellations are not limited: there are at most as
   // many as connections and transfers, which their owners bound.
-  static constexpr std::size_t kQueuedMax = 65536;
+  static constexpr std::size_t kQueuedMax = 16384;
 
   static Result<std::unique_ptr<Runner>> create(fabric::Domain& domain, const Clock& clock, RunnerOptions options);
   Runner(const Runner&) = delete;
