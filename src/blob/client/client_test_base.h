@@ -44,6 +44,7 @@ inline bool eventually(const std::function<bool()>& condition,
   const auto end = std::chrono::steady_clock::now() + limit;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
+    // tidy: allow sleep a test that polls
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;

@@ -1,13 +1,14 @@
-// FakeServer: a scripted peer for tests of the client: speaks RESP on a loopback port and moves bytes by
-// the soft provider as the initiator, so that replies and landings can be wrong on purpose.
+// FakeServer: a scripted peer for tests of the client: speaks RESP on a loopback port and moves
+// bytes by the soft provider as the initiator, so that replies and landings can be wrong on purpose.
 //
 //   FakeServer server;
 //   server.put("key", bytes);
 //   server.on("BLOB.RDMA_GET", [](FakeServer::Call& call) { call.reply(":1\r\n"); });
 //
-// Invariants: commands without a script are answered as a real server would, as far as the client needs;
-//             all threads end with the object.
-// Threads:    script before clients connect, or under lock(); scripts run on the connection's thread.
+// Invariants: commands without a script are answered as a real server would, as far as the client
+//             needs; all threads end with the object.
+// Threads:    scripts run on the thread of the connection; everything else from any thread.
+// Errors:     what cannot go wrong in a test is an ASSERT.
 #pragma once
 
 #include "core/base/clock.h"

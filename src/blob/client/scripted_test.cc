@@ -446,15 +446,17 @@ TEST_F(Scripted, B095_connection_lost_after_sending_closes_the_region_and_is_not
 
 TEST_F(Scripted, IdleConnectionThatTheServerClosedIsReplacedUnnoticed) {
   expect_good_get();
-  server_.on("PING", [](FakeServer::Call& call) {
+  Signal hung_up;
+  server_.on("PING", [&](FakeServer::Call& call) {
     call.reply("+PONG\r\n");
     call.hang_up();
+    hung_up.raise();
   });
   ASSERT_TRUE(succeeded(client_->command({"PING"})));
-  EXPECT_TRUE(eventually([&] {
-    auto receipt = get();
-    return receipt.ok() && !region_->closed() && server_.count("BLOB.RDMA_HELLO") == 2;
-  }));
+  ASSERT_TRUE(hung_up.wait());
+  expect_good_get();
+  EXPECT_FALSE(region_->closed());
+  EXPECT_EQ(server_.count("BLOB.RDMA_HELLO"), 2);
 }
 
 TEST_F(Scripted, B106_windows_and_regions_that_do_not_fit) {
