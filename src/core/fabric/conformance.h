@@ -34,7 +34,6 @@ struct ConformanceProvider {
   std::uint32_t rounds_percent = 100;   // slow providers do fewer rounds of the repeated cases
   bool abort_is_fence = true;           // else bytes of a write that abort() ended may still land: the
                                         // owner of the memory fences before it is reused
-  bool initiator_listens = false;       // an initiator's own address accepts connections
   std::size_t bulk_bytes = 16u << 20;   // an operation long enough to be caught in the middle
 };
 

@@ -1,6 +1,7 @@
 #include "core/fabric/ofi/initiator.h"
 
 #include "core/base/log.h"
+#include "core/fabric/ofi/listener_guard.h"
 #include "core/fabric/ofi/registration.h"
 
 #include <algorithm>
@@ -50,7 +51,16 @@ Result<std::unique_ptr<OfiInitiator>> OfiInitiator::make(OfiDomain& domain,
   TRY_ASSIGN(const UniqueInfo info, domain.endpoint_info(TargetOptions{}));
   TRY_ASSIGN(initiator->base_endpoint_, domain.open_endpoint(info.get(), initiator->queue_.get()));
   TRY_ASSIGN(initiator->address_, endpoint_name(initiator->base_endpoint_.get()));
+  TRY(initiator->close_door(initiator->base_endpoint_.get()));
   return initiator;
+}
+
+// Our endpoints listen too, but nobody connects to an initiator.
+Status OfiInitiator::close_door(fid_ep* endpoint) const {
+  if (domain_.provider() != Provider::tcp) return {};
+  TRY_ASSIGN(const Address name, endpoint_name(endpoint));
+  refuse_connections(name);
+  return {};
 }
 
 Result<PeerId> OfiInitiator::add_peer(const Address& peer) {
@@ -139,6 +149,7 @@ Result<fid_ep*> OfiInitiator::endpoint_of(Peer& peer) {
   if (peer.endpoint == nullptr) {
     TRY_ASSIGN(const UniqueInfo info, domain_.endpoint_info(TargetOptions{}));
     TRY_ASSIGN(peer.endpoint, domain_.open_endpoint(info.get(), queue_.get()));
+    TRY(close_door(peer.endpoint.get()));
   }
   return peer.endpoint.get();
 }

@@ -79,6 +79,7 @@ class OfiInitiator final : public Initiator {
                UniqueFd wake_event, std::uint32_t in_flight_max);
 
   Status check(const Operation& operation) const;
+  Status close_door(fid_ep* endpoint) const;
   Peer* find(PeerId peer) const noexcept;
   Result<Taken> try_post(Slot& slot, Peer& peer);
   Result<fid_ep*> endpoint_of(Peer& peer);

@@ -8,6 +8,9 @@
 //          access, the operations behind it as flushed. The provider has one code for a refusal and
 //          for a lost connection; we tell them apart by asking whether the peer's listener still
 //          answers, so `access` may be reported for a connection that broke under a live peer.
+//          abort() makes the local buffers ours again at once, but what the sockets between the
+//          ends hold of a write may still land: as with every registration here, the owner of the
+//          remote memory closes its endpoint before that memory is reused.
 //   verbs  "verbs;ofi_rxm", FenceMode::mr (the registration cache is off). Refusals and losses have
 //          codes of their own.
 //   efa    fabric "efa-direct", FenceMode::mr. Peers must be introduced on both sides. abort()

@@ -3,6 +3,7 @@
 #include "core/fabric/ofi/ofi.h"
 
 #include "core/base/prng.h"
+#include "core/base/unique_fd.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <thread>
 
@@ -460,6 +462,50 @@ TEST_F(OfiTcp, closing_one_target_leaves_its_neighbours) {
   EXPECT_EQ(memory, source);
 }
 
+// A connection that never introduced itself outlives the listener: with 1.17 its next event used to
+// touch freed memory (AddressSanitizer cannot see into the library; the crash itself would show).
+TEST_F(OfiTcp, closing_a_target_with_half_open_connections) {
+  for (int round = 0; round < 20; ++round) {
+    auto passive = target();
+    std::vector<UniqueFd> strangers;
+    for (int i = 0; i < 5; ++i) {
+      strangers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_in in{};
+      std::memcpy(&in, passive->address().bytes().data(), sizeof in);
+      ASSERT_EQ(::connect(strangers.back().get(), reinterpret_cast<sockaddr*>(&in), sizeof in), 0);
+      if (round % 2 == 0) std::this_thread::yield();
+    }
+    ASSERT_TRUE(passive->close().ok());
+    for (const UniqueFd& stranger : strangers) {
+      pollfd fd{stranger.get(), POLLIN, 0};
+      EXPECT_EQ(::poll(&fd, 1, 10'000), 1);  // hung up on
+      const char hello[64] = {};
+      (void)::send(stranger.get(), hello, sizeof hello, MSG_NOSIGNAL);
+    }
+    auto again = target();  // the domain is well
+    auto active = initiator();
+    std::vector<std::byte> memory(4096);
+    auto source = pattern(4096, 13);
+    auto lent = lend(memory, Access::remote_write);
+    const PeerId peer = active->add_peer(again->address()).value();
+    ASSERT_TRUE(
+        active->post(operation(OpKind::write, peer, lent->key(), lent->addr(), source, 1)).ok());
+    EXPECT_TRUE(collect(*active, 1).at(1).ok());
+    EXPECT_EQ(memory, source);
+  }
+}
+
+TEST_F(OfiTcp, nobody_connects_to_an_initiator) {
+  auto active = initiator();
+  const UniqueFd stranger(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_in in{};
+  std::memcpy(&in, active->address().bytes().data(), sizeof in);
+  const int rc = ::connect(stranger.get(), reinterpret_cast<sockaddr*>(&in), sizeof in);
+  ASSERT_EQ(rc, -1);
+  pollfd fd{stranger.get(), POLLOUT, 0};
+  EXPECT_TRUE(errno == EINPROGRESS && ::poll(&fd, 1, 300) == 0);  // its packets are dropped
+}
+
 TEST_F(OfiTcp, peer_addresses_that_must_never_be_targets) {
   const auto v4 = [](std::uint32_t ip, std::uint16_t port) {
     sockaddr_in in{};
@@ -472,7 +518,7 @@ TEST_F(OfiTcp, peer_addresses_that_must_never_be_targets) {
   EXPECT_EQ(domain_->admit_peer(v4(0xffffffff, 1)).code(), Errc::permission);
   EXPECT_EQ(domain_->admit_peer(v4(0xe0000001, 1)).code(), Errc::permission);
   EXPECT_EQ(domain_->admit_peer(v4(0xa9fea9fe, 1)).code(), Errc::permission);
-  EXPECT_EQ(domain_->admit_peer(v4(0x7f000001, 0)).code(), Errc::invalid_argument);
+  EXPECT_EQ(domain_->admit_peer(v4(0x7f000001, 0)).code(), Errc::permission);
   sockaddr_in6 in6{};
   in6.sin6_family = AF_INET6;
   in6.sin6_addr = in6addr_loopback;

@@ -21,7 +21,7 @@ Result<Address> normalise_v4(const Address& address) {
   sockaddr_in in{};
   std::memcpy(&in, address.bytes().data(), sizeof in);
   if (forbidden_v4(ntohl(in.sin_addr.s_addr))) return Error::make(Errc::permission, "peer address");
-  if (in.sin_port == 0) return Error::make(Errc::invalid_argument, "peer port");
+  if (in.sin_port == 0) return Error::make(Errc::permission, "peer port");
   std::memset(in.sin_zero, 0, sizeof in.sin_zero);
   return to_address(in);
 }
@@ -38,7 +38,7 @@ Result<Address> normalise_v6(const Address& address) {
     std::memcpy(&v4, ip.s6_addr + 12, sizeof v4);
     if (forbidden_v4(ntohl(v4))) return Error::make(Errc::permission, "peer address");
   }
-  if (in.sin6_port == 0) return Error::make(Errc::invalid_argument, "peer port");
+  if (in.sin6_port == 0) return Error::make(Errc::permission, "peer port");
   in.sin6_flowinfo = 0;
   in.sin6_scope_id = 0;
   return to_address(in);

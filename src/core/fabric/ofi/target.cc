@@ -1,5 +1,7 @@
 #include "core/fabric/ofi/target.h"
 
+#include "core/fabric/ofi/listener_guard.h"
+
 #include <algorithm>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -8,6 +10,9 @@
 namespace farlift::fabric::ofi {
 namespace {
 
+constexpr int kEmptyRoundsMin = 4;
+constexpr int kEmptyRoundsMax = 5000;  // the listener's backlog is 4096
+constexpr std::size_t kEventsPerRead = 64;
 constexpr int kSliceMs =
     2;  // between looks at the caller's descriptor when the caller makes progress itself
 
@@ -61,6 +66,21 @@ Status OfiTarget::add_peer(const Address& peer) {
   return {};
 }
 
+// Lets the provider finish with every connection that has not introduced itself, see
+// listener_guard.h. The rounds are bounded: nothing new gets in, and nobody is waited for.
+void OfiTarget::empty_listener() {
+  refuse_connections(address_);
+  std::size_t known = 0;
+  for (int round = 0; round < kEmptyRoundsMax; ++round) {
+    const Accepted found = hang_up(address_);
+    if (found.connections == 0 && !found.backlog) return;
+    // One read serves a batch of events; a few more see to it that the last ones had their turn.
+    for (std::size_t i = 0; i <= found.connections / kEventsPerRead; ++i) progress_.read_now();
+    if (!found.backlog && found.connections <= known && round >= kEmptyRoundsMin) return;
+    known = found.connections;
+  }
+}
+
 Status OfiTarget::close() {
   MutexLock lock(mutex_);
   if (endpoint_ == nullptr) return {};
@@ -68,7 +88,10 @@ Status OfiTarget::close() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(closed_event_.get(), &one, sizeof one);
   int rc = 0;
-  progress_.exclusive([&] { rc = close_fid(&endpoint_.release()->fid); });
+  progress_.exclusive([&] {
+    if (domain_.provider() == Provider::tcp) empty_listener();
+    rc = close_fid(&endpoint_.release()->fid);
+  });
   for (const Address& peer : peers_) domain_.release(peer);
   peers_.clear();
   if (rc != 0) return Error::not_quiet(Errc::io, "close endpoint", -rc);

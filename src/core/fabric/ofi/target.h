@@ -39,6 +39,8 @@ class OfiTarget final : public TargetEndpoint {
   // 1 when `fd` is readable, 0 when nothing happened within the time, -1 when closed.
   int wait_readable(int timeout_ms, int fd) const;
 
+  void empty_listener() REQUIRES(mutex_);
+
   OfiDomain& domain_;
   TargetProgress& progress_;
   const Address address_;

@@ -32,6 +32,7 @@ class TargetProgress {
   void run_thread();          // starts the thread on the first call
   void turn(int timeout_ms);  // one turn of progress in the caller's thread, at most that long
   void exclusive(const std::function<void()>& work);
+  void read_now() { read(0); }  // within exclusive()
 
  private:
   void read(int timeout_ms);

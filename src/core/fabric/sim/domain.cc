@@ -20,7 +20,7 @@ Status check_peer(const Address& peer) {
   if (ip == 0 || ip == 0xffffffffu || (ip >> 28) == 0xe || (ip >> 16) == 0xa9fe) {
     return Error::make(Errc::permission, "peer address");
   }
-  if (in.sin_port == 0) return Error::make(Errc::invalid_argument, "peer port");
+  if (in.sin_port == 0) return Error::make(Errc::permission, "peer port");
   return {};
 }
 
