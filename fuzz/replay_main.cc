@@ -1,7 +1,11 @@
-// main() of a fuzz target where there is no libFuzzer: replays a corpus through the target, each input whole, cut at every
-// byte, with every bit flipped and with seeded damage, so that ordinary test runs (and their sanitizers) walk the same code.
+// main() of a fuzz target where there is no libFuzzer: replays a corpus through the target, each
+// input whole, cut at every byte, with every bit flipped and with seeded damage, so that ordinary
+// test runs (and their sanitizers) walk the same code.
 //
-//   TARGET PATH...      files or directories; an empty corpus is a failure, since it would prove nothing
+//   TARGET PATH...      files or directories; an empty corpus is a failure, since it would prove
+//   nothing
+#include "core/base/prng.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -12,15 +16,13 @@
 #include <string>
 #include <vector>
 
-#include "core/base/prng.h"
-
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace {
 
-constexpr std::size_t kCutsMax = 2048;    // prefixes tried of one input
-constexpr std::size_t kFlipsMax = 4096;   // copies tried of one input with one bit flipped
-constexpr int kDamagedMax = 256;          // damaged copies tried of one input
+constexpr std::size_t kCutsMax = 2048;   // prefixes tried of one input
+constexpr std::size_t kFlipsMax = 4096;  // copies tried of one input with one bit flipped
+constexpr int kDamagedMax = 256;         // damaged copies tried of one input
 constexpr std::size_t kInputMax = 1 << 20;
 
 using Input = std::vector<std::uint8_t>;
@@ -37,10 +39,18 @@ void damage(Input& input, farlift::Prng& prng) {
     const auto at = static_cast<std::size_t>(prng.below(input.size()));
     const auto where = input.begin() + static_cast<std::ptrdiff_t>(at);
     switch (prng.below(4)) {
-      case 0: *where = static_cast<std::uint8_t>(*where ^ (1U << prng.below(8))); break;
-      case 1: *where = static_cast<std::uint8_t>(prng.next()); break;
-      case 2: input.erase(where); break;
-      default: input.insert(where, static_cast<std::uint8_t>(prng.next())); break;
+      case 0:
+        *where = static_cast<std::uint8_t>(*where ^ (1U << prng.below(8)));
+        break;
+      case 1:
+        *where = static_cast<std::uint8_t>(prng.next());
+        break;
+      case 2:
+        input.erase(where);
+        break;
+      default:
+        input.insert(where, static_cast<std::uint8_t>(prng.next()));
+        break;
     }
   }
 }

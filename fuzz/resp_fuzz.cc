@@ -1,6 +1,11 @@
-// What a hostile server may send: the parser and everything that reads replies to route by them. Checked besides sanitizers:
-// the same bytes give the same values in one piece and byte by byte, in offered memory or not, and nothing is written
-// behind the offer.
+// What a hostile server may send: the parser and everything that reads replies to route by them.
+// Checked besides sanitizers: the same bytes give the same values in one piece and byte by byte, in
+// offered memory or not, and nothing is written behind the offer.
+#include "core/base/assert.h"
+#include "core/net/resp/parser.h"
+#include "core/net/resp/reply_error.h"
+#include "core/net/resp/topology.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -8,11 +13,6 @@
 #include <optional>
 #include <span>
 #include <vector>
-
-#include "core/base/assert.h"
-#include "core/net/resp/parser.h"
-#include "core/net/resp/reply_error.h"
-#include "core/net/resp/topology.h"
 
 namespace {
 

@@ -10,7 +10,8 @@ namespace farlift::testing {
 TempDir::TempDir() {
   const char* base = std::getenv("TMPDIR");
   // Unix socket paths are short by nature; a long TMPDIR would not leave room for them.
-  std::string name = base != nullptr && *base != '\0' && std::string(base).size() < 60 ? base : "/tmp";
+  std::string name =
+      base != nullptr && *base != '\0' && std::string(base).size() < 60 ? base : "/tmp";
   name += "/farlift-XXXXXX";
   if (::mkdtemp(name.data()) == nullptr) {
     std::perror("mkdtemp");

@@ -1,21 +1,20 @@
 #include "tests/support/valkey_server.h"
 
+#include "core/base/clock.h"
+#include "core/base/unique_fd.h"
+
+#include <cerrno>
+#include <cstdlib>
 #include <fcntl.h>
+#include <fstream>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sstream>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-
-#include "core/base/clock.h"
-#include "core/base/unique_fd.h"
 
 namespace farlift::testing {
 namespace {
@@ -31,7 +30,9 @@ constexpr int kPollMs = 10;
 
 void pause() { ::poll(nullptr, 0, kPollMs); }
 
-std::string tail(const std::string& text) { return text.size() > 2000 ? text.substr(text.size() - 2000) : text; }
+std::string tail(const std::string& text) {
+  return text.size() > 2000 ? text.substr(text.size() - 2000) : text;
+}
 
 }  // namespace
 
@@ -42,11 +43,13 @@ std::uint16_t free_port() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(fd.get(), generic, length) != 0 || ::getsockname(fd.get(), generic, &length) != 0) std::abort();
+  if (::bind(fd.get(), generic, length) != 0 || ::getsockname(fd.get(), generic, &length) != 0)
+    std::abort();
   return ntohs(address.sin_port);
 }
 
-std::unique_ptr<ServerProcess> ServerProcess::start(const ServerOptions& options, std::string* reason) {
+std::unique_ptr<ServerProcess> ServerProcess::start(const ServerOptions& options,
+                                                    std::string* reason) {
   std::unique_ptr<ServerProcess> server(new ServerProcess);
   server->options_ = options;
   if (options.tls_files) {
@@ -71,18 +74,23 @@ std::vector<std::string> ServerProcess::command_line() const {
   std::string program = options_.program;
   if (program.empty()) program = chosen != nullptr && *chosen != '\0' ? chosen : "valkey-server";
   const std::string port = std::to_string(port_);
-  std::vector<std::string> line{program, "--dir", directory(), "--unixsocket", unix_path(), "--bind", "127.0.0.1", "-::1",
-                                "--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", ""};
-  const auto add = [&line](std::initializer_list<std::string> more) { line.insert(line.end(), more); };
+  std::vector<std::string> line{program,       "--dir",  directory(),    "--unixsocket",
+                                unix_path(),   "--bind", "127.0.0.1",    "-::1",
+                                "--save",      "",       "--appendonly", "no",
+                                "--daemonize", "no",     "--logfile",    ""};
+  const auto add = [&line](std::initializer_list<std::string> more) {
+    line.insert(line.end(), more);
+  };
   if (options_.tls) {
-    add({"--port", "0", "--tls-port", port, "--tls-cert-file", tls_files_.server_certificate, "--tls-key-file",
-         tls_files_.server_key, "--tls-ca-cert-file", tls_files_.ca, "--tls-auth-clients",
-         options_.tls_client_certificates ? "yes" : "no"});
+    add({"--port", "0", "--tls-port", port, "--tls-cert-file", tls_files_.server_certificate,
+         "--tls-key-file", tls_files_.server_key, "--tls-ca-cert-file", tls_files_.ca,
+         "--tls-auth-clients", options_.tls_client_certificates ? "yes" : "no"});
   } else {
     add({"--port", port});
   }
   if (options_.cluster) {
-    add({"--cluster-enabled", "yes", "--cluster-port", std::to_string(cluster_port_), "--cluster-node-timeout", "5000"});
+    add({"--cluster-enabled", "yes", "--cluster-port", std::to_string(cluster_port_),
+         "--cluster-node-timeout", "5000"});
     if (options_.tls) add({"--tls-cluster", "no"});
   }
   if (!options_.password.empty()) add({"--requirepass", options_.password});
@@ -94,7 +102,8 @@ bool ServerProcess::spawn(const std::vector<std::string>& arguments, std::string
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  const UniqueFd log(::open(dir_.file("valkey.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  const UniqueFd log(
+      ::open(dir_.file("valkey.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) {
@@ -136,7 +145,8 @@ bool ServerProcess::await_ready(std::string* reason) {
     if (connection.ok()) return true;
     pause();
   }
-  if (reason != nullptr) *reason = "valkey-server did not answer (" + last + "); its log: " + tail(log());
+  if (reason != nullptr)
+    *reason = "valkey-server did not answer (" + last + "); its log: " + tail(log());
   kill();
   return false;
 }

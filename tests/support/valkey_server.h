@@ -1,33 +1,35 @@
-// ServerProcess: a real valkey-server of one's own for a test: temporary directory, free ports, Unix socket, TLS if wanted.
-// ClusterProcess: several of them that share the slots.
+// ServerProcess: a real valkey-server of one's own for a test: temporary directory, free ports,
+// Unix socket, TLS if wanted. ClusterProcess: several of them that share the slots.
 //
 //   std::string reason;
 //   auto server = ServerProcess::start({.arguments = {"--loadmodule", path}}, &reason);
 //   ASSERT_NE(server, nullptr) << reason;
 //   auto connection = resp::Connection::connect(server->connection_options(), clock);
 //
-// Invariants: when start() returns, the server answers, and it is ours (asked through a socket in our own directory).
-//             The process ends and the directory goes with the object, and when the starting thread dies.
+// Invariants: when start() returns, the server answers, and it is ours (asked through a socket in
+//             our own directory). The process ends and the directory goes with the object, and when
+//             the starting thread dies.
 // Threads:    start and destroy from one thread, which must outlive the object.
-// Errors:     nullptr and one sentence in `reason`, with the end of the server's log where there is one.
+// Errors:     nullptr and one sentence in `reason`, with the end of the server's log where there is
+//             one.
 #pragma once
 
-#include <sys/types.h>
+#include "core/net/resp/connection.h"
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
-
-#include "core/net/resp/connection.h"
 
 namespace farlift::testing {
 
 // A directory that is made by mkdtemp(3) and removed with all that is in it.
 class TempDir {
+  // Aborts when none can be made.
  public:
-  TempDir();  // aborts when none can be made
+  TempDir();
   ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
@@ -38,8 +40,8 @@ class TempDir {
   std::string path_;
 };
 
-// Made by the openssl program: a CA, certificates by it for a server (localhost, 127.0.0.1, ::1) and a client, and a
-// second CA that signed nothing.
+// Made by the openssl program: a CA, certificates by it for a server (localhost, 127.0.0.1, ::1)
+// and a client, and a second CA that signed nothing.
 struct TlsFiles {
   std::string ca, server_certificate, server_key, client_certificate, client_key, other_ca;
   static bool make(const std::string& directory, TlsFiles& files, std::string* reason);
@@ -48,11 +50,12 @@ struct TlsFiles {
 struct ServerOptions {
   std::vector<std::string> arguments = {};  // further arguments of valkey-server
   std::string password = {};                // of the default user; empty: none
-  bool tls = false;                    // port() speaks TLS; the Unix socket stays plain
-  bool tls_client_certificates = false;  // ask for them and insist
-  std::optional<TlsFiles> tls_files = {};  // absent: made in the server's own directory
-  bool cluster = false;                // cluster mode without slots; see ClusterProcess
-  std::string program = {};                 // empty: FARLIFT_VALKEY_SERVER of the environment, or valkey-server
+  bool tls = false;                         // port() speaks TLS; the Unix socket stays plain
+  bool tls_client_certificates = false;     // ask for them and insist
+  std::optional<TlsFiles> tls_files = {};   // absent: made in the server's own directory
+  bool cluster = false;                     // cluster mode without slots; see ClusterProcess
+  // Empty: FARLIFT_VALKEY_SERVER of the environment, or valkey-server.
+  std::string program = {};
 };
 
 class ServerProcess {
@@ -71,11 +74,11 @@ class ServerProcess {
   resp::ConnectionOptions connection_options() const;
   std::string log() const;
 
-  void kill();      // SIGKILL, and waits
-  bool terminate(); // SIGTERM, and waits; false: it had to be killed
-  void suspend();   // SIGSTOP; returns when it has stopped
-  void resume();    // SIGCONT
-  bool running();   // false once the process has ended by itself or by us
+  void kill();       // SIGKILL, and waits
+  bool terminate();  // SIGTERM, and waits; false: it had to be killed
+  void suspend();    // SIGSTOP; returns when it has stopped
+  void resume();     // SIGCONT
+  bool running();    // false once the process has ended by itself or by us
   // Starts it again in the same directory and with the same ports. Must not be running.
   bool restart(std::string* reason);
 
@@ -96,12 +99,15 @@ class ServerProcess {
 
 class ClusterProcess {
  public:
-  // `primaries` servers with one CA, the slots in equal ranges in order, no replicas; returns when every node sees all of it.
-  static std::unique_ptr<ClusterProcess> start(std::size_t primaries, const ServerOptions& options, std::string* reason);
+  // `primaries` servers with one CA, the slots in equal ranges in order, no replicas; returns when
+  // every node sees all of it.
+  static std::unique_ptr<ClusterProcess> start(std::size_t primaries, const ServerOptions& options,
+                                               std::string* reason);
 
   std::size_t size() const { return servers_.size(); }
   ServerProcess& server(std::size_t index) { return *servers_.at(index); }
-  std::size_t owner_of(std::uint16_t slot) const;  // index of the server that got the slot at the start
+  // Index of the server that got the slot at the start.
+  std::size_t owner_of(std::uint16_t slot) const;
 
  private:
   TempDir dir_;

@@ -4,10 +4,10 @@
 // Threads:    plain value.
 #pragma once
 
+#include "core/base/clock.h"
+
 #include <algorithm>
 #include <limits>
-
-#include "core/base/clock.h"
 
 namespace farlift::net {
 
@@ -17,7 +17,8 @@ class Deadline {
   static constexpr Deadline at(Instant when) noexcept { return Deadline(when); }
   static Deadline after(const Clock& clock, Duration in) noexcept {
     const Instant now = clock.now();
-    return Deadline(in >= Instant::max() - now ? Instant::max() : now + std::max(in, Duration::zero()));
+    return Deadline(in >= Instant::max() - now ? Instant::max()
+                                               : now + std::max(in, Duration::zero()));
   }
 
   constexpr bool is_never() const noexcept { return when_ == Instant::max(); }

@@ -1,5 +1,12 @@
 #include "core/net/socket.h"
 
+#include "core/net/tls.h"
+
+#include <climits>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -7,14 +14,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <climits>
-#include <cstring>
 #include <vector>
-
-#include "core/net/tls.h"
 
 namespace farlift::net {
 namespace {
@@ -32,11 +32,14 @@ struct Address {
 // A reset in any of its forms is the same event to a caller: the peer is gone.
 Error stream_error(const char* where) noexcept {
   switch (errno) {
-    case EAGAIN: return Error::make(Errc::again, where);
+    case EAGAIN:
+      return Error::make(Errc::again, where);
     case ECONNABORTED:
     case ENOTCONN:
-    case ETIMEDOUT: return Error::make(Errc::connection_lost, where, errno);
-    default: return Error::from_errno(where);
+    case ETIMEDOUT:
+      return Error::make(Errc::connection_lost, where, errno);
+    default:
+      return Error::from_errno(where);
   }
 }
 
@@ -48,7 +51,8 @@ bool try_numeric(const std::string& host, std::uint16_t port, addrinfo*& list) {
   return ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list) == 0;
 }
 
-Result<std::vector<Address>> resolve(const std::string& host, std::uint16_t port, std::string* reason) {
+Result<std::vector<Address>> resolve(const std::string& host, std::uint16_t port,
+                                     std::string* reason) {
   addrinfo* list = nullptr;
   if (!try_numeric(host, port, list)) {
     addrinfo hints{};
@@ -78,7 +82,8 @@ Result<Address> unix_address(const std::string& path) {
   Address address;
   sockaddr_un un{};
   un.sun_family = AF_UNIX;
-  if (path.size() >= sizeof un.sun_path) return Error::make(Errc::invalid_argument, "unix socket path too long");
+  if (path.size() >= sizeof un.sun_path)
+    return Error::make(Errc::invalid_argument, "unix socket path too long");
   std::memcpy(un.sun_path, path.data(), path.size());
   address.family = AF_UNIX;
   address.length = sizeof un;
@@ -109,19 +114,22 @@ Status await_connected(int fd, const WakeSignal* stop, const Clock& clock, Deadl
   }
   int error = 0;
   socklen_t length = sizeof error;
-  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return Error::from_errno("connect");
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
+    return Error::from_errno("connect");
   if (error != 0) return Error::make(Errc::unreachable, "connect", error);
   return {};
 }
 
-Result<UniqueFd> connect_address(const Address& address, const StreamOptions& options, const Clock& clock,
-                                 Deadline deadline) {
+Result<UniqueFd> connect_address(const Address& address, const StreamOptions& options,
+                                 const Clock& clock, Deadline deadline) {
   UniqueFd fd(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return Error::from_errno("socket");
   if (address.family != AF_UNIX) tune(fd.get(), options.keepalive_s);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) == 0) return fd;
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) == 0)
+    return fd;
   // EAGAIN is a Unix listener whose backlog is full: nothing to wait on, so it is a refusal.
-  if (errno != EINPROGRESS && errno != EINTR) return Error::make(Errc::unreachable, "connect", errno);
+  if (errno != EINPROGRESS && errno != EINTR)
+    return Error::make(Errc::unreachable, "connect", errno);
   TRY(await_connected(fd.get(), options.stop.get(), clock, deadline));
   return fd;
 }
@@ -178,7 +186,8 @@ Result<UniqueFd> connect_socket(const StreamOptions& options, const Clock& clock
   Error last = Error::make(Errc::unreachable, "connect");
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     const auto shares = static_cast<std::int64_t>(addresses.size() - i);
-    const Deadline own = deadline.is_never() ? deadline : Deadline::after(clock, deadline.left(clock) / shares);
+    const Deadline own =
+        deadline.is_never() ? deadline : Deadline::after(clock, deadline.left(clock) / shares);
     Result<UniqueFd> fd = connect_address(addresses[i], options, clock, own);
     if (fd.ok()) return fd;
     last = fd.error();
@@ -188,9 +197,10 @@ Result<UniqueFd> connect_socket(const StreamOptions& options, const Clock& clock
   return last;
 }
 
-Result<std::unique_ptr<Stream>> connect_stream(const StreamOptions& options, const Clock& clock, Deadline deadline,
-                                               std::string* reason) {
-  if (options.stop != nullptr && options.stop->raised()) return Error::make(Errc::closed, "connect");
+Result<std::unique_ptr<Stream>> connect_stream(const StreamOptions& options, const Clock& clock,
+                                               Deadline deadline, std::string* reason) {
+  if (options.stop != nullptr && options.stop->raised())
+    return Error::make(Errc::closed, "connect");
   TRY_ASSIGN(UniqueFd fd, connect_socket(options, clock, deadline, reason));
   if (options.tls != nullptr) {
     const std::string name = options.unix_path.empty() ? options.host : std::string();
@@ -199,11 +209,14 @@ Result<std::unique_ptr<Stream>> connect_stream(const StreamOptions& options, con
   return adopt_stream(std::move(fd), clock, options.stop);
 }
 
-Result<std::unique_ptr<Stream>> adopt_stream(UniqueFd fd, const Clock& clock, std::shared_ptr<const WakeSignal> stop) {
+Result<std::unique_ptr<Stream>> adopt_stream(UniqueFd fd, const Clock& clock,
+                                             std::shared_ptr<const WakeSignal> stop) {
   const int flags = ::fcntl(fd.get(), F_GETFL);
-  if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0) return Error::from_errno("fcntl");
+  if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+    return Error::from_errno("fcntl");
   TRY_ASSIGN(auto own, WakeSignal::make());
-  return std::unique_ptr<Stream>(std::make_unique<PlainStream>(std::move(fd), std::move(own), std::move(stop), clock));
+  return std::unique_ptr<Stream>(
+      std::make_unique<PlainStream>(std::move(fd), std::move(own), std::move(stop), clock));
 }
 
 }  // namespace farlift::net

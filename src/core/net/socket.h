@@ -3,16 +3,17 @@
 // Threads and errors: as core/net/stream.h.
 #pragma once
 
+#include "core/net/stream.h"
+
 #include <memory>
 #include <string>
-
-#include "core/net/stream.h"
 
 namespace farlift::net {
 
 class PlainStream final : public Stream {
  public:
-  PlainStream(UniqueFd fd, std::shared_ptr<WakeSignal> own, std::shared_ptr<const WakeSignal> stop, const Clock& clock)
+  PlainStream(UniqueFd fd, std::shared_ptr<WakeSignal> own, std::shared_ptr<const WakeSignal> stop,
+              const Clock& clock)
       : Stream(std::move(fd), std::move(own), std::move(stop), clock) {}
   Result<std::size_t> try_read(std::span<const iovec> into) override;
   Result<std::size_t> try_write(std::span<const iovec> from) override;

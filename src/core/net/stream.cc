@@ -1,25 +1,28 @@
 #include "core/net/stream.h"
 
+#include <cerrno>
 #include <poll.h>
 #include <sys/socket.h>
-
-#include <cerrno>
 #include <utility>
 
 namespace farlift::net {
 
-Stream::Stream(UniqueFd fd, std::shared_ptr<WakeSignal> own, std::shared_ptr<const WakeSignal> stop, const Clock& clock)
+Stream::Stream(UniqueFd fd, std::shared_ptr<WakeSignal> own, std::shared_ptr<const WakeSignal> stop,
+               const Clock& clock)
     : clock_(clock), fd_(std::move(fd)), own_(std::move(own)), stop_(std::move(stop)) {
   ASSERT(fd_ && own_ != nullptr);
 }
 
 void Stream::cut_off() noexcept {
   own_->raise();
-  // The descriptor is open as long as the stream exists, so it cannot name somebody else's by now. ENOTCONN is fine.
+  // The descriptor is open as long as the stream exists, so it cannot name somebody else's by now.
+  // ENOTCONN is fine.
   ::shutdown(fd_.get(), SHUT_RDWR);
 }
 
-bool Stream::is_cut() const noexcept { return own_->raised() || (stop_ != nullptr && stop_->raised()); }
+bool Stream::is_cut() const noexcept {
+  return own_->raised() || (stop_ != nullptr && stop_->raised());
+}
 
 short Stream::poll_events(Interest interest) const noexcept {
   const auto bits = static_cast<unsigned>(interest);
@@ -32,7 +35,8 @@ short Stream::poll_events(Interest interest) const noexcept {
 Result<Readiness> Stream::wait(Interest interest, Deadline deadline) {
   for (;;) {
     if (is_cut()) return Error::make(Errc::closed, "stream");
-    if (pending() > 0 && interest != Interest::write) return Readiness{.readable = true, .writable = false};
+    if (pending() > 0 && interest != Interest::write)
+      return Readiness{.readable = true, .writable = false};
     const short read_events = interest == Interest::write ? short{0} : poll_events(Interest::read);
     const short write_events = interest == Interest::read ? short{0} : poll_events(Interest::write);
     pollfd fds[3] = {{fd_.get(), static_cast<short>(read_events | write_events), 0},
@@ -44,8 +48,10 @@ Result<Readiness> Stream::wait(Interest interest, Deadline deadline) {
     if (ready > 0 && fds[0].revents != 0) {
       // An error or hang-up is for the next read or write to find out and name.
       const bool failed = (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
-      return Readiness{.readable = interest != Interest::write && (failed || (fds[0].revents & read_events) != 0),
-                       .writable = interest != Interest::read && (failed || (fds[0].revents & write_events) != 0)};
+      return Readiness{.readable = interest != Interest::write &&
+                                   (failed || (fds[0].revents & read_events) != 0),
+                       .writable = interest != Interest::read &&
+                                   (failed || (fds[0].revents & write_events) != 0)};
     }
     if (deadline.expired(clock_)) return Error::make(Errc::timeout, "stream");
   }

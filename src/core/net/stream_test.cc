@@ -1,19 +1,19 @@
 #include "core/net/stream.h"
 
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-
-#include <chrono>
-#include <string>
-#include <thread>
-#include <vector>
+#include "core/net/resp/connection.h"
+#include "core/net/tls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/net/tls.h"
-#include "core/net/resp/connection.h"
+#include <chrono>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <vector>
+
 #include "tests/support/valkey_server.h"
 
 namespace farlift::net {
@@ -32,11 +32,14 @@ struct Pair {
   static Pair make(std::shared_ptr<const WakeSignal> stop = nullptr) {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    return {adopt_stream(UniqueFd(fds[0]), kClock, std::move(stop)).value(), adopt_stream(UniqueFd(fds[1]), kClock).value()};
+    return {adopt_stream(UniqueFd(fds[0]), kClock, std::move(stop)).value(),
+            adopt_stream(UniqueFd(fds[1]), kClock).value()};
   }
 };
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 std::uint16_t listen_on(int fd, int backlog) {
   sockaddr_in address{};
@@ -60,13 +63,15 @@ TEST(DeadlineTest, saturates_and_rounds_up) {
   clock.advance(milliseconds(10));
   EXPECT_TRUE(deadline.expired(clock));
   EXPECT_EQ(deadline.left(clock), Duration::zero());
-  EXPECT_EQ(Deadline::after(clock, std::chrono::hours(24 * 365 * 200)).poll_ms(clock), std::numeric_limits<int>::max());
+  EXPECT_EQ(Deadline::after(clock, std::chrono::hours(24 * 365 * 200)).poll_ms(clock),
+            std::numeric_limits<int>::max());
 }
 
 TEST(StreamTest, bytes_cross_whole_in_both_directions) {
   const Pair pair = Pair::make();
   const std::string text(3 << 20, 'q');
-  std::thread writer([&] { EXPECT_TRUE(pair.near->write_all(bytes_of(text), Deadline::never()).ok()); });
+  std::thread writer(
+      [&] { EXPECT_TRUE(pair.near->write_all(bytes_of(text), Deadline::never()).ok()); });
   std::string received;
   std::vector<std::byte> buffer(100'000);
   while (received.size() < text.size()) {
@@ -83,9 +88,12 @@ TEST(StreamTest, nothing_to_read_is_again_then_timeout) {
   std::byte byte{};
   const iovec area{&byte, 1};
   EXPECT_EQ(pair.near->try_read({&area, 1}).code(), Errc::again);
-  EXPECT_EQ(pair.near->read_some({&byte, 1}, Deadline::after(kClock, milliseconds(10))).code(), Errc::timeout);
+  EXPECT_EQ(pair.near->read_some({&byte, 1}, Deadline::after(kClock, milliseconds(10))).code(),
+            Errc::timeout);
   const std::string large(64 << 20, 'x');
-  EXPECT_EQ(pair.near->write_all(bytes_of(large), Deadline::after(kClock, milliseconds(10))).error().code, Errc::timeout);
+  EXPECT_EQ(
+      pair.near->write_all(bytes_of(large), Deadline::after(kClock, milliseconds(10))).error().code,
+      Errc::timeout);
 }
 
 TEST(StreamTest, peer_gone_is_connection_lost_without_a_signal) {
@@ -93,7 +101,8 @@ TEST(StreamTest, peer_gone_is_connection_lost_without_a_signal) {
   pair.far.reset();
   std::byte byte{};
   EXPECT_EQ(pair.near->read_some({&byte, 1}, Deadline::never()).code(), Errc::connection_lost);
-  EXPECT_EQ(pair.near->write_all({&byte, 1}, Deadline::never()).error().code, Errc::connection_lost);
+  EXPECT_EQ(pair.near->write_all({&byte, 1}, Deadline::never()).error().code,
+            Errc::connection_lost);
 }
 
 TEST(StreamTest, cut_off_wakes_readers_and_writers_and_the_peer) {
@@ -102,7 +111,8 @@ TEST(StreamTest, cut_off_wakes_readers_and_writers_and_the_peer) {
     std::thread cutter([&] { pair.near->cut_off(); });
     if (writing) {
       const std::string large(64 << 20, 'x');
-      EXPECT_EQ(pair.near->write_all(bytes_of(large), Deadline::never()).error().code, Errc::closed);
+      EXPECT_EQ(pair.near->write_all(bytes_of(large), Deadline::never()).error().code,
+                Errc::closed);
     } else {
       std::byte byte{};
       EXPECT_EQ(pair.near->read_some({&byte, 1}, Deadline::never()).code(), Errc::closed);
@@ -126,7 +136,8 @@ TEST(StreamTest, stop_signal_cuts_off_and_stays) {
   raiser.join();
   stop->raise();
   EXPECT_EQ(pair.near->write_all({&byte, 1}, Deadline::never()).error().code, Errc::closed);
-  EXPECT_EQ(connect_stream({.port = 1, .stop = stop}, kClock, Deadline::never()).code(), Errc::closed);
+  EXPECT_EQ(connect_stream({.port = 1, .stop = stop}, kClock, Deadline::never()).code(),
+            Errc::closed);
 }
 
 // A listener whose queue is full drops what comes: the connection is neither made nor refused.
@@ -144,16 +155,21 @@ TEST(StreamTest, connecting_can_time_out_and_be_stopped) {
   EXPECT_EQ(last.code(), Errc::timeout);
   const auto stop = WakeSignal::make().value();
   std::thread raiser([&] { stop->raise(); });
-  EXPECT_EQ(connect_stream({.port = port, .stop = stop}, kClock, Deadline::never()).code(), Errc::closed);
+  EXPECT_EQ(connect_stream({.port = port, .stop = stop}, kClock, Deadline::never()).code(),
+            Errc::closed);
   raiser.join();
 }
 
 TEST(StreamTest, addresses_that_lead_nowhere_are_named) {
   std::string reason;
-  EXPECT_EQ(connect_stream({.port = testing::free_port()}, kClock, Deadline::after(kClock, seconds(10)), &reason).code(),
+  EXPECT_EQ(connect_stream({.port = testing::free_port()}, kClock,
+                           Deadline::after(kClock, seconds(10)), &reason)
+                .code(),
             Errc::unreachable);
   EXPECT_THAT(reason, HasSubstr("Connection refused"));
-  EXPECT_EQ(connect_stream({.host = "name.invalid", .port = 1}, kClock, Deadline::after(kClock, seconds(10)), &reason).code(),
+  EXPECT_EQ(connect_stream({.host = "name.invalid", .port = 1}, kClock,
+                           Deadline::after(kClock, seconds(10)), &reason)
+                .code(),
             Errc::unreachable);
   EXPECT_THAT(reason, HasSubstr("name.invalid"));
 }
@@ -167,7 +183,8 @@ class TlsTest : public ::testing::Test {
   }
   static void TearDownTestSuite() { delete std::exchange(server_, nullptr); }
 
-  static Result<std::unique_ptr<Connection>> connect(const ConnectionOptions& options, std::string* reason = nullptr) {
+  static Result<std::unique_ptr<Connection>> connect(const ConnectionOptions& options,
+                                                     std::string* reason = nullptr) {
     return Connection::connect(options, kClock, reason);
   }
 
@@ -194,7 +211,8 @@ TEST_F(TlsTest, large_values_cross_and_land_in_place) {
   std::vector<std::byte> memory(value.size());
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(connection->send({"GET", "large"}).ok());
   for (int i = 0; i < 3; ++i) {
-    const auto reply = connection->receive({.deadline = Deadline::after(kClock, seconds(30)), .bulk_into = memory});
+    const auto reply = connection->receive(
+        {.deadline = Deadline::after(kClock, seconds(30)), .bulk_into = memory});
     ASSERT_TRUE(reply.ok());
     EXPECT_TRUE(reply->borrowed());
     EXPECT_TRUE(reply->text() == value);
@@ -247,14 +265,16 @@ TEST_F(TlsTest, wrong_ca_wrong_name_and_no_tls_are_refused_in_words) {
   ASSERT_NE(plain, nullptr) << plain_reason;
   options = server_->connection_options();
   options.port = plain->port();
-  options.connect_timeout = milliseconds(200);  // it takes our greeting for an unfinished command and waits
+  options.connect_timeout =
+      milliseconds(200);  // it takes our greeting for an unfinished command and waits
   EXPECT_FALSE(connect(options, &reason).ok());
   EXPECT_THAT(reason, HasSubstr("TLS with 127.0.0.1"));
 }
 
 TEST_F(TlsTest, client_certificates) {
   std::string reason;
-  auto server = testing::ServerProcess::start({.tls = true, .tls_client_certificates = true}, &reason);
+  auto server =
+      testing::ServerProcess::start({.tls = true, .tls_client_certificates = true}, &reason);
   ASSERT_NE(server, nullptr) << reason;
   ConnectionOptions options = server->connection_options();
   const auto connection = connect(options, &reason);
@@ -268,9 +288,11 @@ TEST_F(TlsTest, client_certificates) {
 
 TEST_F(TlsTest, unusable_options_are_named) {
   std::string reason;
-  EXPECT_EQ(TlsContext::make({.ca_file = "/nonexistent.crt"}, &reason).code(), Errc::invalid_argument);
+  EXPECT_EQ(TlsContext::make({.ca_file = "/nonexistent.crt"}, &reason).code(),
+            Errc::invalid_argument);
   EXPECT_THAT(reason, HasSubstr("/nonexistent.crt"));
-  EXPECT_EQ(TlsContext::make({.certificate_file = server_->tls_files().client_certificate}, &reason).code(),
+  EXPECT_EQ(TlsContext::make({.certificate_file = server_->tls_files().client_certificate}, &reason)
+                .code(),
             Errc::invalid_argument);
   EXPECT_THAT(reason, HasSubstr("key_file"));
   EXPECT_EQ(TlsContext::make({.certificate_file = server_->tls_files().client_certificate,

@@ -1,20 +1,19 @@
 #include "core/net/tls.h"
 
-#include <arpa/inet.h>
-#include <poll.h>
-#include <sys/socket.h>
+#include "core/net/socket.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <climits>
-#include <utility>
-
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
-#include "core/net/socket.h"
+#include <algorithm>
+#include <arpa/inet.h>
+#include <cerrno>
+#include <poll.h>
+#include <sys/socket.h>
+#include <utility>
 
 namespace farlift::net {
 namespace {
@@ -42,7 +41,8 @@ std::string openssl_text() {
   return text;
 }
 
-// OpenSSL's own socket BIO writes with write(2), which raises SIGPIPE in a process that we do not own; this one does not.
+// OpenSSL's own socket BIO writes with write(2), which raises SIGPIPE in a process that we do not
+// own; this one does not.
 int bio_write(BIO* bio, const char* from, int length) {
   const int fd = static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
   BIO_clear_retry_flags(bio);
@@ -74,8 +74,9 @@ long bio_ctrl(BIO* bio, int command, long, void*) {
 
 class TlsStream final : public Stream {
  public:
-  TlsStream(std::shared_ptr<const TlsContext> context, UniqueSsl ssl, UniqueFd fd, std::shared_ptr<WakeSignal> own,
-            std::shared_ptr<const WakeSignal> stop, const Clock& clock)
+  TlsStream(std::shared_ptr<const TlsContext> context, UniqueSsl ssl, UniqueFd fd,
+            std::shared_ptr<WakeSignal> own, std::shared_ptr<const WakeSignal> stop,
+            const Clock& clock)
       : Stream(std::move(fd), std::move(own), std::move(stop), clock),
         context_(std::move(context)),
         ssl_(std::move(ssl)) {}
@@ -135,7 +136,9 @@ class TlsStream final : public Stream {
     return total;
   }
 
-  std::size_t pending() const noexcept override { return static_cast<std::size_t>(SSL_pending(ssl_.get())); }
+  std::size_t pending() const noexcept override {
+    return static_cast<std::size_t>(SSL_pending(ssl_.get()));
+  }
 
  protected:
   short poll_events(Interest interest) const noexcept override {
@@ -153,7 +156,8 @@ class TlsStream final : public Stream {
     }
     failed_ = true;
     if (is_cut()) return Error::make(Errc::closed, where);
-    if (code == SSL_ERROR_ZERO_RETURN) return Error::make(Errc::connection_lost, "peer ended the stream");
+    if (code == SSL_ERROR_ZERO_RETURN)
+      return Error::make(Errc::connection_lost, "peer ended the stream");
     if (code == SSL_ERROR_SYSCALL) {
       set_error_text("the peer closed the connection without ending TLS");
       return Error::make(Errc::connection_lost, where, saved);
@@ -166,25 +170,30 @@ class TlsStream final : public Stream {
       text += X509_verify_cert_error_string(verdict);
     }
     set_error_text(std::move(text));
-    if (ERR_GET_REASON(first) == SSL_R_UNEXPECTED_EOF_WHILE_READING) return Error::make(Errc::connection_lost, where);
+    if (ERR_GET_REASON(first) == SSL_R_UNEXPECTED_EOF_WHILE_READING)
+      return Error::make(Errc::connection_lost, where);
     return Error::make(Errc::permission, where);
   }
 
-  const std::shared_ptr<const TlsContext> context_;  // owns the methods of the BIO that ssl_ writes to
-  UniqueSsl ssl_;                                    // ends before the descriptor that it writes to
+  const std::shared_ptr<const TlsContext>
+      context_;    // owns the methods of the BIO that ssl_ writes to
+  UniqueSsl ssl_;  // ends before the descriptor that it writes to
   bool failed_ = false;
   bool wants_write_ = false;
   bool read_wants_write_ = false;
   bool write_wants_read_ = false;
 };
 
-class OpensslContext final : public TlsContext, public std::enable_shared_from_this<OpensslContext> {
+class OpensslContext final : public TlsContext,
+                             public std::enable_shared_from_this<OpensslContext> {
  public:
   OpensslContext(UniqueSslCtx context, UniqueBioMethod method, TlsOptions options)
       : options_(std::move(options)), method_(std::move(method)), context_(std::move(context)) {}
 
-  Result<std::unique_ptr<Stream>> connect(UniqueFd fd, const std::string& host, std::shared_ptr<const WakeSignal> stop,
-                                          const Clock& clock, Deadline deadline, std::string* reason) const override {
+  Result<std::unique_ptr<Stream>> connect(UniqueFd fd, const std::string& host,
+                                          std::shared_ptr<const WakeSignal> stop,
+                                          const Clock& clock, Deadline deadline,
+                                          std::string* reason) const override {
     UniqueSsl ssl(SSL_new(context_.get()));
     BIO* bio = BIO_new(method_.get());
     if (ssl == nullptr || bio == nullptr) return Error::make(Errc::no_memory, "TLS");
@@ -193,11 +202,13 @@ class OpensslContext final : public TlsContext, public std::enable_shared_from_t
     SSL_set_bio(ssl.get(), bio, bio);
     TRY(set_name(ssl.get(), host, reason));
     TRY_ASSIGN(auto own, WakeSignal::make());
-    auto stream = std::make_unique<TlsStream>(shared_from_this(), std::move(ssl), std::move(fd), std::move(own),
-                                              std::move(stop), clock);
+    auto stream = std::make_unique<TlsStream>(shared_from_this(), std::move(ssl), std::move(fd),
+                                              std::move(own), std::move(stop), clock);
     if (const Status done = stream->handshake(deadline); !done.ok()) {
-      explain(reason, "TLS with " + (host.empty() ? std::string("the server") : host), done.error());
-      if (reason != nullptr && !stream->last_error_text().empty()) *reason += " (" + stream->last_error_text() + ")";
+      explain(reason, "TLS with " + (host.empty() ? std::string("the server") : host),
+              done.error());
+      if (reason != nullptr && !stream->last_error_text().empty())
+        *reason += " (" + stream->last_error_text() + ")";
       return done.error();
     }
     return std::unique_ptr<Stream>(std::move(stream));
@@ -209,12 +220,13 @@ class OpensslContext final : public TlsContext, public std::enable_shared_from_t
     const bool verify_name = !options_.insecure && options_.verify_hostname;
     if (name.empty()) {
       if (!verify_name) return {};
-      if (reason != nullptr) *reason = "TLS over a Unix socket needs server_name, or verify_hostname off";
+      if (reason != nullptr)
+        *reason = "TLS over a Unix socket needs server_name, or verify_hostname off";
       return Error::make(Errc::invalid_argument, "TLS server name");
     }
     unsigned char address[sizeof(in6_addr)];
-    const bool numeric =
-        ::inet_pton(AF_INET, name.c_str(), address) == 1 || ::inet_pton(AF_INET6, name.c_str(), address) == 1;
+    const bool numeric = ::inet_pton(AF_INET, name.c_str(), address) == 1 ||
+                         ::inet_pton(AF_INET6, name.c_str(), address) == 1;
     // Server name indication carries names only, never addresses.
     bool ok = numeric || SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
                                   const_cast<char*>(name.c_str())) == 1;
@@ -246,13 +258,16 @@ Status configure(SSL_CTX* context, const TlsOptions& options, std::string* reaso
   SSL_CTX_set_verify(context, options.insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, nullptr);
   if (!options.insecure) {
     const bool own = !options.ca_file.empty() || !options.ca_directory.empty();
-    if (!options.ca_file.empty() && SSL_CTX_load_verify_file(context, options.ca_file.c_str()) != 1) {
+    if (!options.ca_file.empty() &&
+        SSL_CTX_load_verify_file(context, options.ca_file.c_str()) != 1) {
       return refuse(reason, "cannot use CA file " + options.ca_file);
     }
-    if (!options.ca_directory.empty() && SSL_CTX_load_verify_dir(context, options.ca_directory.c_str()) != 1) {
+    if (!options.ca_directory.empty() &&
+        SSL_CTX_load_verify_dir(context, options.ca_directory.c_str()) != 1) {
       return refuse(reason, "cannot use CA directory " + options.ca_directory);
     }
-    if (!own && SSL_CTX_set_default_verify_paths(context) != 1) return refuse(reason, "no system CA certificates");
+    if (!own && SSL_CTX_set_default_verify_paths(context) != 1)
+      return refuse(reason, "no system CA certificates");
   }
   if (options.certificate_file.empty() != options.key_file.empty()) {
     return refuse(reason, "a client certificate needs both certificate_file and key_file");
@@ -264,14 +279,16 @@ Status configure(SSL_CTX* context, const TlsOptions& options, std::string* reaso
     if (SSL_CTX_use_PrivateKey_file(context, options.key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
       return refuse(reason, "cannot use key file " + options.key_file);
     }
-    if (SSL_CTX_check_private_key(context) != 1) return refuse(reason, "the key does not belong to the certificate");
+    if (SSL_CTX_check_private_key(context) != 1)
+      return refuse(reason, "the key does not belong to the certificate");
   }
   return {};
 }
 
 }  // namespace
 
-Result<std::shared_ptr<const TlsContext>> TlsContext::make(const TlsOptions& options, std::string* reason) {
+Result<std::shared_ptr<const TlsContext>> TlsContext::make(const TlsOptions& options,
+                                                           std::string* reason) {
   ERR_clear_error();
   UniqueSslCtx context(SSL_CTX_new(TLS_client_method()));
   UniqueBioMethod method(BIO_meth_new(BIO_TYPE_SOURCE_SINK, "farlift stream"));

@@ -1,37 +1,43 @@
-// TlsContext: how we prove ourselves and whom we trust, read once and shared by many streams. TLS 1.2 or newer.
+// TlsContext: how we prove ourselves and whom we trust, read once and shared by many streams.
+// TLS 1.2 or newer.
 //
 // Invariants: the server is verified (chain and name) unless `insecure` says otherwise.
 // Threads:    immutable after make(); share freely.
 // Errors:     invalid_argument when a file cannot be read or does not fit; `reason` says which.
 #pragma once
 
-#include <memory>
-#include <string>
-
 #include "core/base/result.h"
 #include "core/net/stream.h"
+
+#include <memory>
+#include <string>
 
 namespace farlift::net {
 
 struct TlsOptions {
-  std::string ca_file = {};            // trusted certificates (PEM); neither file nor directory: the system's
-  std::string ca_directory = {};       // hashed directory of trusted certificates
-  std::string certificate_file = {};   // our own certificate chain (PEM), with key_file; both or neither
+  // Trusted certificates (PEM) and a hashed directory of them; neither: the system's.
+  std::string ca_file = {};
+  std::string ca_directory = {};
+  // Our own certificate chain and its key (PEM); both or neither.
+  std::string certificate_file = {};
   std::string key_file = {};
-  std::string server_name = {};        // name to expect and to announce (SNI); empty: the host that is connected to
-  bool verify_hostname = true;    // false: any name will do, the chain is still verified
-  bool insecure = false;          // true: nothing is verified; for tests and emergencies
+  // Name to expect and to announce (SNI); empty: the host that is connected to.
+  std::string server_name = {};
+  bool verify_hostname = true;  // false: any name will do, the chain is still verified
+  bool insecure = false;        // true: nothing is verified; for tests and emergencies
 };
 
 class TlsContext {
  public:
-  static Result<std::shared_ptr<const TlsContext>> make(const TlsOptions& options, std::string* reason = nullptr);
+  static Result<std::shared_ptr<const TlsContext>> make(const TlsOptions& options,
+                                                        std::string* reason = nullptr);
   virtual ~TlsContext() = default;
 
   // Shakes hands as the client over a connected nonblocking socket.
   virtual Result<std::unique_ptr<Stream>> connect(UniqueFd fd, const std::string& host,
-                                                  std::shared_ptr<const WakeSignal> stop, const Clock& clock,
-                                                  Deadline deadline, std::string* reason) const = 0;
+                                                  std::shared_ptr<const WakeSignal> stop,
+                                                  const Clock& clock, Deadline deadline,
+                                                  std::string* reason) const = 0;
 };
 
 }  // namespace farlift::net

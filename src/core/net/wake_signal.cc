@@ -1,9 +1,8 @@
 #include "core/net/wake_signal.h"
 
+#include <cstdint>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include <cstdint>
 
 namespace farlift::net {
 

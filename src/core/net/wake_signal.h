@@ -1,15 +1,17 @@
-// WakeSignal: one thread tells others, once and for good, to stop waiting. It is a descriptor, so that poll(2) sees it.
+// WakeSignal: one thread tells others, once and for good, to stop waiting. It is a descriptor, so
+// that poll(2) sees it.
 //
 // Invariants: once raised it stays raised; fd() is readable from then on and nobody drains it.
-// Threads:    any.      Errors: make() fails only when the process is out of descriptors.
+// Threads:    any.
+// Errors:     make() fails only when the process is out of descriptors.
 #pragma once
+
+#include "core/base/result.h"
+#include "core/base/unique_fd.h"
 
 #include <atomic>
 #include <memory>
 #include <utility>
-
-#include "core/base/result.h"
-#include "core/base/unique_fd.h"
 
 namespace farlift::net {
 

@@ -1,17 +1,17 @@
-// hiredis reads RESP2 too: what we accept it must accept and read alike, and commands as we encode them must be those that
-// it encodes.
+// hiredis reads RESP2 too: what we accept it must accept and read alike, and commands as we encode
+// them must be those that it encodes.
+#include "core/base/prng.h"
+#include "core/net/resp/encoder.h"
+#include "core/net/resp/parser.h"
+
+#include <gtest/gtest.h>
+#include <hiredis/hiredis.h>
+
 #include <array>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
-#include <hiredis/hiredis.h>
-
-#include "core/base/prng.h"
-#include "core/net/resp/encoder.h"
-#include "core/net/resp/parser.h"
 
 namespace farlift::resp {
 namespace {
@@ -23,28 +23,39 @@ using Reader = std::unique_ptr<redisReader, FreeReader>;
 
 bool same(const redisReply& theirs, const Value& ours) {
   switch (theirs.type) {
-    case REDIS_REPLY_NIL: return ours.is_null();
-    case REDIS_REPLY_INTEGER: return ours.type() == Type::integer && ours.integer() == theirs.integer;
-    case REDIS_REPLY_STRING: return ours.type() == Type::bulk && ours.text() == std::string_view(theirs.str, theirs.len);
-    case REDIS_REPLY_STATUS: return ours.type() == Type::simple && ours.text() == std::string_view(theirs.str, theirs.len);
-    case REDIS_REPLY_ERROR: return ours.is_error() && ours.text() == std::string_view(theirs.str, theirs.len);
+    case REDIS_REPLY_NIL:
+      return ours.is_null();
+    case REDIS_REPLY_INTEGER:
+      return ours.type() == Type::integer && ours.integer() == theirs.integer;
+    case REDIS_REPLY_STRING:
+      return ours.type() == Type::bulk && ours.text() == std::string_view(theirs.str, theirs.len);
+    case REDIS_REPLY_STATUS:
+      return ours.type() == Type::simple && ours.text() == std::string_view(theirs.str, theirs.len);
+    case REDIS_REPLY_ERROR:
+      return ours.is_error() && ours.text() == std::string_view(theirs.str, theirs.len);
     case REDIS_REPLY_ARRAY:
       if (ours.type() != Type::array || ours.items().size() != theirs.elements) return false;
       for (std::size_t i = 0; i < theirs.elements; ++i) {
         if (!same(*theirs.element[i], ours.items()[i])) return false;
       }
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
 std::string random_reply(Prng& prng, int depth) {
   switch (prng.below(depth > 0 ? 7 : 6)) {
-    case 0: return ":" + std::to_string(static_cast<std::int64_t>(prng.next())) + "\r\n";
-    case 1: return "+PONG\r\n";
-    case 2: return "-WRONGTYPE Operation against a key\r\n";
-    case 3: return prng.chance(1, 2) ? "$-1\r\n" : "*-1\r\n";
-    case 4: return ":" + std::to_string(prng.below(20)) + "\r\n";
+    case 0:
+      return ":" + std::to_string(static_cast<std::int64_t>(prng.next())) + "\r\n";
+    case 1:
+      return "+PONG\r\n";
+    case 2:
+      return "-WRONGTYPE Operation against a key\r\n";
+    case 3:
+      return prng.chance(1, 2) ? "$-1\r\n" : "*-1\r\n";
+    case 4:
+      return ":" + std::to_string(prng.below(20)) + "\r\n";
     case 5: {
       std::string body(static_cast<std::size_t>(prng.below(40)), ' ');
       for (char& c : body) c = static_cast<char>(prng.below(256));
@@ -101,12 +112,21 @@ TEST(RespOracle, damaged_replies_are_refused_or_read_alike) {
     std::string wire = random_reply(prng, 4);
     const auto at = static_cast<std::size_t>(prng.below(wire.size()));
     switch (prng.below(4)) {
-      case 0: wire[at] = static_cast<char>(prng.next()); break;
-      case 1: wire.erase(at, 1); break;
-      case 2: wire.insert(at, 1, "0123456789\r\n$*:-+"[prng.below(17)]); break;
-      default: wire.resize(at); break;
+      case 0:
+        wire[at] = static_cast<char>(prng.next());
+        break;
+      case 1:
+        wire.erase(at, 1);
+        break;
+      case 2:
+        wire.insert(at, 1, "0123456789\r\n$*:-+"[prng.below(17)]);
+        break;
+      default:
+        wire.resize(at);
+        break;
     }
-    if (wire.find(":+") != std::string::npos) continue;  // a sign that the protocol allows and hiredis does not
+    if (wire.find(":+") != std::string::npos)
+      continue;  // a sign that the protocol allows and hiredis does not
     ASSERT_NO_FATAL_FAILURE(compare(wire, true));
   }
 }
@@ -127,8 +147,8 @@ TEST(RespOracle, commands_are_encoded_alike) {
       lengths.push_back(argument.size());
     }
     char* theirs = nullptr;
-    const int length =
-        redisFormatCommandArgv(&theirs, static_cast<int>(owned.size()), pointers.data(), lengths.data());
+    const int length = redisFormatCommandArgv(&theirs, static_cast<int>(owned.size()),
+                                              pointers.data(), lengths.data());
     ASSERT_GT(length, 0);
     const std::string expected(theirs, static_cast<std::size_t>(length));
     redisFreeCommand(theirs);

@@ -1,11 +1,12 @@
 #include "core/net/resp/connection.h"
 
-#include <algorithm>
+#include "core/net/resp/reply_error.h"
+
 #include <climits>
+
+#include <algorithm>
 #include <iterator>
 #include <utility>
-
-#include "core/net/resp/reply_error.h"
 
 namespace farlift::resp {
 namespace {
@@ -13,9 +14,11 @@ namespace {
 // What a refusal during the greeting means to whoever wants to connect.
 Error refusal(const Value& reply, const char* where) {
   const ReplyError error = ReplyError::parse(reply.text());
-  if (error.kind == ReplyError::Kind::no_auth || error.code == "DENIED") return Error::make(Errc::permission, where);
+  if (error.kind == ReplyError::Kind::no_auth || error.code == "DENIED")
+    return Error::make(Errc::permission, where);
   if (error.is_retryable()) return Error::make(Errc::again, where);
-  if (reply.text().starts_with("ERR max number of clients")) return Error::make(Errc::exhausted, where);
+  if (reply.text().starts_with("ERR max number of clients"))
+    return Error::make(Errc::exhausted, where);
   return Error::make(Errc::invalid_argument, where);
 }
 
@@ -25,11 +28,12 @@ bool knows_no_hello(std::string_view text) {
 
 }  // namespace
 
-Connection::Connection(std::unique_ptr<net::Stream> stream, const ConnectionOptions& options, const Clock& clock)
+Connection::Connection(std::unique_ptr<net::Stream> stream, const ConnectionOptions& options,
+                       const Clock& clock)
     : options_(options), clock_(clock), stream_(std::move(stream)), parser_(options.limits) {}
 
-Result<std::unique_ptr<Connection>> Connection::connect(const ConnectionOptions& options, const Clock& clock,
-                                                        std::string* reason) {
+Result<std::unique_ptr<Connection>> Connection::connect(const ConnectionOptions& options,
+                                                        const Clock& clock, std::string* reason) {
   const net::Deadline deadline = net::Deadline::after(clock, options.connect_timeout);
   net::StreamOptions to;
   to.host = options.host;
@@ -47,8 +51,8 @@ Result<std::unique_ptr<Connection>> Connection::connect(const ConnectionOptions&
 }
 
 Result<std::unique_ptr<Connection>> Connection::over(std::unique_ptr<net::Stream> stream,
-                                                     const ConnectionOptions& options, const Clock& clock,
-                                                     std::string* reason) {
+                                                     const ConnectionOptions& options,
+                                                     const Clock& clock, std::string* reason) {
   std::unique_ptr<Connection> connection(new Connection(std::move(stream), options, clock));
   TRY(connection->greet(net::Deadline::after(clock, options.connect_timeout), reason));
   return connection;
@@ -72,7 +76,8 @@ Result<Value> Connection::ask(Arguments arguments, net::Deadline deadline) {
 Status Connection::demand(Arguments arguments, net::Deadline deadline, std::string* reason) {
   TRY_ASSIGN(const Value reply, ask(arguments, deadline));
   if (!reply.is_error()) return {};
-  if (reason != nullptr) *reason = std::string(arguments.front()) + " was refused: " + std::string(reply.text());
+  if (reason != nullptr)
+    *reason = std::string(arguments.front()) + " was refused: " + std::string(reply.text());
   return refusal(reply, "greeting the server");
 }
 
@@ -97,7 +102,8 @@ Status Connection::greet(net::Deadline deadline, std::string* reason) {
 Status Connection::greet_resp3(net::Deadline deadline, std::string* reason, bool& fell_back) {
   std::vector<std::string_view> hello{"HELLO", "3"};
   if (!options_.username.empty() || !options_.password.empty()) {
-    const std::string_view user = options_.username.empty() ? std::string_view("default") : options_.username;
+    const std::string_view user =
+        options_.username.empty() ? std::string_view("default") : options_.username;
     hello.insert(hello.end(), {"AUTH", user, options_.password});
   }
   if (!options_.client_name.empty()) hello.insert(hello.end(), {"SETNAME", options_.client_name});
@@ -172,7 +178,8 @@ Status Connection::send_encoded(std::size_t commands, net::Deadline deadline) {
 Status Connection::write_pieces(net::Deadline deadline) {
   std::span<iovec> pieces = encoder_.pieces();
   while (!pieces.empty()) {
-    Result<std::size_t> put = stream_->try_write(pieces.first(std::min<std::size_t>(pieces.size(), IOV_MAX)));
+    Result<std::size_t> put =
+        stream_->try_write(pieces.first(std::min<std::size_t>(pieces.size(), IOV_MAX)));
     if (put.ok()) {
       std::size_t done = *put;
       while (!pieces.empty() && done >= pieces.front().iov_len) {
@@ -196,20 +203,22 @@ Status Connection::write_pieces(net::Deadline deadline) {
 }
 
 Status Connection::collect_early() {
-  // Bytes that came with an earlier reply may not have been looked at; they count even when no more can be read.
+  // Bytes that came with an earlier reply may not have been looked at; they count even when no more
+  // can be read.
   Status read;
   if (!parser_.has_unparsed()) read = read_once();
   if (!read.ok() && read.error().code != Errc::again) return read;
   for (;;) {
     TRY_ASSIGN(std::optional<Value> value, parse_reply());
     if (!value) return {};
-    if (early_.size() >= unanswered_ + sending_) return Error::make(Errc::protocol, "reply without a command");
+    if (early_.size() >= unanswered_ + sending_)
+      return Error::make(Errc::protocol, "reply without a command");
     early_.push_back(*std::move(value));
   }
 }
 
-// A server that refuses a command half way (one longer than it takes, say) says why and hangs up; the words are here even
-// though writing failed.
+// A server that refuses a command half way (one longer than it takes, say) says why and hangs up;
+// the words are here even though writing failed.
 void Connection::learn_refusal() {
   sending_ = 1;
   while (collect_early().ok() && early_.size() <= unanswered_) {
@@ -246,7 +255,8 @@ void Connection::set_aside(Value&& push) {
 }
 
 std::vector<Value> Connection::take_pushes() {
-  std::vector<Value> taken(std::make_move_iterator(pushes_.begin()), std::make_move_iterator(pushes_.end()));
+  std::vector<Value> taken(std::make_move_iterator(pushes_.begin()),
+                           std::make_move_iterator(pushes_.end()));
   pushes_.clear();
   return taken;
 }
@@ -261,7 +271,8 @@ Value Connection::answered(Value&& value, std::span<std::byte> bulk_into) {
 }
 
 Result<Value> Connection::receive() {
-  return receive({.deadline = net::Deadline::after(clock_, options_.request_timeout), .bulk_into = {}});
+  return receive(
+      {.deadline = net::Deadline::after(clock_, options_.request_timeout), .bulk_into = {}});
 }
 
 Result<Value> Connection::receive(const ReceiveOptions& options) {
@@ -298,7 +309,8 @@ Result<std::optional<Value>> Connection::try_receive() {
     Result<std::optional<Value>> value = parse_reply();
     if (!value.ok()) return break_with(value.error());
     if (*value) {
-      if (unanswered_ == 0) return break_with(Error::make(Errc::protocol, "reply without a command"));
+      if (unanswered_ == 0)
+        return break_with(Error::make(Errc::protocol, "reply without a command"));
       return std::optional<Value>(answered(*std::move(*value), {}));
     }
     const Status read = read_once();

@@ -1,17 +1,16 @@
 // Connections against a real valkey-server; what no real server does is in connection_fake_test.cc.
 #include "core/net/resp/connection.h"
 
-#include <poll.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <poll.h>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "tests/support/valkey_server.h"
 
@@ -49,7 +48,8 @@ ServerProcess* ConnectionTest::server_ = nullptr;
 
 std::string text(const Result<Value>& reply) {
   if (!reply.ok()) return "failed: " + reply.error().describe();
-  return reply->is_text() ? std::string(reply->text()) : "a " + std::string(type_name(reply->type()));
+  return reply->is_text() ? std::string(reply->text())
+                          : "a " + std::string(type_name(reply->type()));
 }
 
 std::string pattern(std::size_t size) {
@@ -107,8 +107,9 @@ TEST_F(ConnectionTest, refused_database_is_named) {
 
 TEST_F(ConnectionTest, values_of_many_sizes_come_back_whole) {
   auto connection = connect();
-  for (const std::size_t size : {0UL, 1UL, 4095UL, 4096UL, 4097UL, 32768UL, 65535UL, 65536UL, 65537UL, 200'000UL,
-                                 1UL << 20, (1UL << 20) + 1, 8UL << 20, 33'554'433UL}) {
+  for (const std::size_t size :
+       {0UL, 1UL, 4095UL, 4096UL, 4097UL, 32768UL, 65535UL, 65536UL, 65537UL, 200'000UL, 1UL << 20,
+        (1UL << 20) + 1, 8UL << 20, 33'554'433UL}) {
     const std::string value = pattern(size);
     ASSERT_EQ(text(connection->request({"SET", "sized", value})), "OK") << size;
     const auto reply = connection->request({"GET", "sized"});
@@ -124,8 +125,8 @@ TEST_F(ConnectionTest, bulk_string_lands_in_the_memory_offered) {
     ASSERT_EQ(text(connection->request({"SET", "offered", value})), "OK");
     std::vector<std::byte> memory(size + 64, std::byte{0x5a});
     ASSERT_TRUE(connection->send({"GET", "offered"}).ok());
-    const auto reply = connection->receive(
-        {.deadline = net::Deadline::after(kClock, seconds(30)), .bulk_into = {memory.data(), size}});
+    const auto reply = connection->receive({.deadline = net::Deadline::after(kClock, seconds(30)),
+                                            .bulk_into = {memory.data(), size}});
     ASSERT_TRUE(reply.ok());
     EXPECT_TRUE(reply->borrowed());
     EXPECT_EQ(reply->bytes().data(), memory.data());
@@ -134,8 +135,8 @@ TEST_F(ConnectionTest, bulk_string_lands_in_the_memory_offered) {
     // Too small: untouched, and the value is delivered all the same.
     std::vector<std::byte> small(size - 1, std::byte{0x5a});
     ASSERT_TRUE(connection->send({"GET", "offered"}).ok());
-    const auto elsewhere =
-        connection->receive({.deadline = net::Deadline::after(kClock, seconds(30)), .bulk_into = small});
+    const auto elsewhere = connection->receive(
+        {.deadline = net::Deadline::after(kClock, seconds(30)), .bulk_into = small});
     ASSERT_TRUE(elsewhere.ok());
     EXPECT_FALSE(elsewhere->borrowed());
     EXPECT_TRUE(elsewhere->text() == value);
@@ -157,7 +158,8 @@ TEST_F(ConnectionTest, pipelining_keeps_the_order) {
   EXPECT_EQ(connection->unanswered(), 0U);
 }
 
-// Replies far larger than all socket buffers (a server that stops reading is in connection_fake_test.cc).
+// Replies far larger than all socket buffers (a server that stops reading is in
+// connection_fake_test.cc).
 TEST_F(ConnectionTest, pipelining_does_not_deadlock_on_full_sockets) {
   auto connection = connect();
   const std::string value = pattern(1 << 20);
@@ -169,8 +171,8 @@ TEST_F(ConnectionTest, pipelining_does_not_deadlock_on_full_sockets) {
   }
   std::vector<std::byte> memory(value.size());
   for (int i = 0; i < 2 * kCommands; ++i) {
-    const auto reply =
-        connection->receive({.deadline = net::Deadline::after(kClock, seconds(30)), .bulk_into = memory});
+    const auto reply = connection->receive(
+        {.deadline = net::Deadline::after(kClock, seconds(30)), .bulk_into = memory});
     ASSERT_TRUE(reply.ok());
     ASSERT_TRUE(reply->borrowed());
     ASSERT_TRUE(reply->text() == value);
@@ -315,7 +317,8 @@ TEST_F(ConnectionTest, login_by_password_and_by_user) {
     ConnectionOptions options = server->connection_options();
     options.protocol = protocol;
     auto connection = connect(options);
-    ASSERT_TRUE(connection->request({"ACL", "SETUSER", "alice", "on", ">wonder", "~*", "+@all"}).ok());
+    ASSERT_TRUE(
+        connection->request({"ACL", "SETUSER", "alice", "on", ">wonder", "~*", "+@all"}).ok());
     options.username = "alice";
     options.password = "wonder";
     EXPECT_EQ(text(connect(options)->request({"ACL", "WHOAMI"})), "alice");

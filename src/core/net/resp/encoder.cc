@@ -1,8 +1,8 @@
 #include "core/net/resp/encoder.h"
 
-#include <charconv>
-
 #include "core/base/assert.h"
+
+#include <charconv>
 
 namespace farlift::resp {
 
@@ -61,7 +61,8 @@ std::string encode(Arguments arguments) {
   Encoder encoder;
   encoder.add(arguments);
   std::string all;
-  for (const iovec& piece : encoder.pieces()) all.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
+  for (const iovec& piece : encoder.pieces())
+    all.append(static_cast<const char*>(piece.iov_base), piece.iov_len);
   return all;
 }
 

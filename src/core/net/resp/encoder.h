@@ -1,16 +1,16 @@
 // Encodes commands as RESP arrays of bulk strings, which both protocol versions take.
 //
-// Invariants: long arguments are referred to, not copied: the iovecs are good as long as the arguments and the encoder
-//             live and until the next add() or clear().
-// Threads:    one at a time.      Errors: none.
+// Invariants: long arguments are referred to, not copied: the iovecs are good as long as the
+//             arguments and the encoder live and until the next add() or clear().
+// Threads:    one at a time.
+// Errors:     none.
 #pragma once
-
-#include <sys/uio.h>
 
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/uio.h>
 #include <vector>
 
 namespace farlift::resp {
@@ -24,7 +24,7 @@ class Encoder {
 
   void add(Arguments arguments);  // at least one
   void clear();
-  std::span<iovec> pieces();      // in order; the caller may advance them in place
+  std::span<iovec> pieces();  // in order; the caller may advance them in place
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -37,7 +37,7 @@ class Encoder {
   void append_header(char type, std::size_t count);
 
   std::string text_;
-  std::size_t flushed_ = 0;          // text_ up to here is in pieces_
+  std::size_t flushed_ = 0;  // text_ up to here is in pieces_
   std::vector<Piece> pieces_;
   std::vector<iovec> iov_;
   std::size_t bytes_ = 0;

@@ -1,5 +1,5 @@
-// FakeServer: the other end of connections in tests of this folder, doing what a real server would not: a script runs on
-// each accepted connection, on a thread of its own.
+// FakeServer: the other end of connections in tests of this folder, doing what a real server would
+// not: a script runs on each accepted connection, on a thread of its own.
 //
 //   FakeServer server([](FakeServer::Peer& peer) { peer.read_command(); peer.write("+OK\r\n"); });
 //
@@ -7,25 +7,23 @@
 // Threads:    scripts run beside the test; they share nothing but what the test gives them.
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "core/base/assert.h"
+#include "core/base/unique_fd.h"
+#include "core/net/resp/parser.h"
 
+#include <arpa/inet.h>
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <netinet/in.h>
 #include <optional>
+#include <poll.h>
 #include <string>
 #include <string_view>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
-
-#include <gtest/gtest.h>
-
-#include "core/base/unique_fd.h"
-#include "core/net/resp/parser.h"
 
 namespace farlift::resp {
 
@@ -63,7 +61,8 @@ class FakeServer {
     // Reads the greeting as a RESP3 server.
     bool greet() {
       const auto hello = read_command();
-      return !hello.empty() && hello[0] == "HELLO" && write("%2\r\n$5\r\nproto\r\n:3\r\n$7\r\nversion\r\n$4\r\nfake\r\n");
+      return !hello.empty() && hello[0] == "HELLO" &&
+             write("%2\r\n$5\r\nproto\r\n:3\r\n$7\r\nversion\r\n$4\r\nfake\r\n");
     }
     void wait_until_gone() {
       while (!read_command().empty()) {
@@ -81,15 +80,16 @@ class FakeServer {
   };
   using Script = std::function<void(Peer&)>;
 
-  explicit FakeServer(Script script) : script_(std::move(script)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit FakeServer(Script script)
+      : script_(std::move(script)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(::bind(listener_.get(), generic, length), 0);
-    EXPECT_EQ(::listen(listener_.get(), 64), 0);
-    EXPECT_EQ(::getsockname(listener_.get(), generic, &length), 0);
+    ASSERT(::bind(listener_.get(), generic, length) == 0);
+    ASSERT(::listen(listener_.get(), 64) == 0);
+    ASSERT(::getsockname(listener_.get(), generic, &length) == 0);
     port_ = ntohs(address.sin_port);
     acceptor_ = std::thread([this] { accept_all(); });
   }

@@ -1,19 +1,20 @@
 #include "core/net/resp/parser.h"
 
+#include "core/base/assert.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <limits>
 #include <utility>
 
-#include "core/base/assert.h"
-
 namespace farlift::resp {
 namespace {
 
-constexpr std::size_t kReadSpace = 32 * 1024;       // offered to each read for headers and short replies
-constexpr std::size_t kBulkFirstBytes = 64 * 1024;  // first allocation for a bulk string that is still to come
-constexpr std::size_t kItemsReserveMax = 64;        // elements reserved on the word of a header alone
+constexpr std::size_t kReadSpace = 32 * 1024;  // offered to each read for headers and short replies
+constexpr std::size_t kBulkFirstBytes =
+    64 * 1024;  // first allocation for a bulk string that is still to come
+constexpr std::size_t kItemsReserveMax = 64;  // elements reserved on the word of a header alone
 
 bool all_digits(std::string_view text) noexcept {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
@@ -32,7 +33,8 @@ std::optional<std::int64_t> parse_integer(std::string_view text) noexcept {
   const bool negative = text.starts_with('-');
   std::string_view digits = text;
   if (negative || text.starts_with('+')) digits.remove_prefix(1);
-  if (!all_digits(digits) || (digits.size() > 1 && digits.front() == '0') || text == "-0") return std::nullopt;
+  if (!all_digits(digits) || (digits.size() > 1 && digits.front() == '0') || text == "-0")
+    return std::nullopt;
   std::int64_t value = 0;
   const char* from = negative ? text.data() : digits.data();
   const char* to = text.data() + text.size();
@@ -61,7 +63,9 @@ bool is_big_number(std::string_view text) noexcept {
   return all_digits(text);
 }
 
-bool is_resp3_only(char type) noexcept { return std::string_view("_#,(!=%~|>").find(type) != std::string_view::npos; }
+bool is_resp3_only(char type) noexcept {
+  return std::string_view("_#,(!=%~|>").find(type) != std::string_view::npos;
+}
 
 }  // namespace
 
@@ -113,7 +117,8 @@ Parser::Areas Parser::areas() {
 void Parser::commit(std::size_t received) {
   if (bulk_.type != 0) {
     const std::uint64_t missing = bulk_.length - bulk_.received;
-    const std::size_t room = bulk_.target.data() != nullptr ? static_cast<std::size_t>(missing) : bulk_.bytes.tail().size();
+    const std::size_t room = bulk_.target.data() != nullptr ? static_cast<std::size_t>(missing)
+                                                            : bulk_.bytes.tail().size();
     const auto part = static_cast<std::size_t>(std::min<std::uint64_t>({received, missing, room}));
     bulk_.received += part;
     if (bulk_.target.data() == nullptr) bulk_.bytes.grew(part);
@@ -152,7 +157,8 @@ Result<std::optional<Value>> Parser::next() {
   }
 }
 
-// Whole lines only. A carriage return or line feed of its own is malformed in every line of the protocol.
+// Whole lines only. A carriage return or line feed of its own is malformed in every line of the
+// protocol.
 Result<std::optional<std::string_view>> Parser::take_line() {
   const char* from = reinterpret_cast<const char*>(in_.data()) + begin_;
   const std::string_view text(from, unread());
@@ -187,13 +193,16 @@ Result<Parser::Step> Parser::step(Value& out) {
   switch (type) {
     case '$':
     case '!':
-    case '=': return begin_bulk(type, body, out);
+    case '=':
+      return begin_bulk(type, body, out);
     case '*':
     case '%':
     case '~':
     case '|':
-    case '>': return begin_aggregate(type, body, out);
-    default: break;
+    case '>':
+      return begin_aggregate(type, body, out);
+    default:
+      break;
   }
   TRY_ASSIGN(Value value, scalar(type, body));
   return deliver(std::move(value), out);
@@ -202,8 +211,10 @@ Result<Parser::Step> Parser::step(Value& out) {
 Result<Value> Parser::scalar(char type, std::string_view line) {
   TRY(count_bytes(line.size()));
   switch (type) {
-    case '+': return Value::text_of(Type::simple, line);
-    case '-': return Value::text_of(Type::error, line);
+    case '+':
+      return Value::text_of(Type::simple, line);
+    case '-':
+      return Value::text_of(Type::error, line);
     case '_':
       if (!line.empty()) return fail(Errc::protocol, "RESP null");
       return Value();
@@ -243,19 +254,22 @@ Result<Parser::Step> Parser::begin_bulk(char type, std::string_view digits, Valu
   if (type == '=' && *length < 4) return fail(Errc::protocol, "RESP verbatim string");
   TRY(count_bytes(*length));
   const bool in_push = !frames_.empty() && frames_.front().value.type_ == Type::push;
-  const bool in_attribute = std::ranges::any_of(frames_, [](const Frame& f) { return f.attribute; });
+  const bool in_attribute =
+      std::ranges::any_of(frames_, [](const Frame& f) { return f.attribute; });
   bulk_ = Bulk{};
   bulk_.type = type;
   bulk_.length = *length;
   if (type == '$' && !in_push && !in_attribute && offered_.data() != nullptr) {
     // Only the first bulk string may use the offer, whether it fits or not.
-    if (*length <= offered_.size()) bulk_.target = offered_.first(static_cast<std::size_t>(*length));
+    if (*length <= offered_.size())
+      bulk_.target = offered_.first(static_cast<std::size_t>(*length));
     offered_ = {};
   }
   return continue_bulk(out);
 }
 
-// Room for what was received already and as much again, so that memory stays in proportion to what has arrived.
+// Room for what was received already and as much again, so that memory stays in proportion to what
+// has arrived.
 Status Parser::grow_bulk() {
   const std::uint64_t doubled = std::max<std::uint64_t>(bulk_.received * 2, kBulkFirstBytes);
   const std::uint64_t wanted = std::min(bulk_.length, doubled);
@@ -267,9 +281,10 @@ Result<Parser::Step> Parser::continue_bulk(Value& out) {
   const bool owned = bulk_.target.data() == nullptr;
   while (bulk_.received < bulk_.length) {
     if (owned && bulk_.bytes.tail().empty()) TRY(grow_bulk());
-    const std::uint64_t room = owned ? bulk_.bytes.tail().size() : bulk_.target.size() - bulk_.received;
-    const auto part =
-        static_cast<std::size_t>(std::min<std::uint64_t>({unread(), room, bulk_.length - bulk_.received}));
+    const std::uint64_t room =
+        owned ? bulk_.bytes.tail().size() : bulk_.target.size() - bulk_.received;
+    const auto part = static_cast<std::size_t>(
+        std::min<std::uint64_t>({unread(), room, bulk_.length - bulk_.received}));
     if (part == 0) return Step::need_more;
     std::byte* to = owned ? bulk_.bytes.tail().data() : bulk_.target.data() + bulk_.received;
     std::memcpy(to, in_.data() + begin_, part);
@@ -298,16 +313,21 @@ Result<Parser::Step> Parser::begin_aggregate(char type, std::string_view digits,
   if (!count) return fail(Errc::protocol, "RESP aggregate length");
   if (type == '>' && !frames_.empty()) return fail(Errc::protocol, "RESP push inside a reply");
   const bool pairs = type == '%' || type == '|';
-  if (*count > limits_.elements_max / (pairs ? 2 : 1)) return fail(Errc::too_large, "RESP elements");
+  if (*count > limits_.elements_max / (pairs ? 2 : 1))
+    return fail(Errc::too_large, "RESP elements");
   const std::uint64_t elements = pairs ? *count * 2 : *count;
-  if (elements > limits_.elements_max - reply_elements_) return fail(Errc::too_large, "RESP elements");
+  if (elements > limits_.elements_max - reply_elements_)
+    return fail(Errc::too_large, "RESP elements");
   reply_elements_ += elements;
   if (frames_.size() >= limits_.depth_max) return fail(Errc::too_large, "RESP depth");
 
   Frame frame;
   frame.remaining = elements;
   frame.attribute = type == '|';
-  frame.value.type_ = type == '*' ? Type::array : type == '~' ? Type::set : type == '>' ? Type::push : Type::map;
+  frame.value.type_ = type == '*'   ? Type::array
+                      : type == '~' ? Type::set
+                      : type == '>' ? Type::push
+                                    : Type::map;
   if (elements == 0) {
     if (frame.attribute) return Step::again;
     return deliver(std::move(frame.value), out);
@@ -316,7 +336,8 @@ Result<Parser::Step> Parser::begin_aggregate(char type, std::string_view digits,
     std::vector<Value>& pending = frames_.empty() ? attributes_ : frames_.back().attributes;
     frame.value.add_attributes(std::exchange(pending, {}));
   }
-  frame.value.items_.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(elements, kItemsReserveMax)));
+  frame.value.items_.reserve(
+      static_cast<std::size_t>(std::min<std::uint64_t>(elements, kItemsReserveMax)));
   frames_.push_back(std::move(frame));
   return Step::again;
 }

@@ -8,13 +8,15 @@
 //     parser.commit(got);
 //   }
 //
-// Invariants: memory grows with what was received, never with what was announced. A long bulk string is received where it
-//             will stay, not copied. After an error the parser stays failed: there is no way to find the next reply.
+// Invariants: memory grows with what was received, never with what was announced. A long bulk
+//             string is received where it will stay, not copied. After an error the parser stays
+//             failed: there is no way to find the next reply.
 // Threads:    one at a time.
 // Errors:     protocol (malformed), too_large (a limit was passed), no_memory.
 #pragma once
 
-#include <sys/uio.h>
+#include "core/base/result.h"
+#include "core/net/resp/value.h"
 
 #include <array>
 #include <cstddef>
@@ -22,20 +24,18 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <sys/uio.h>
 #include <vector>
-
-#include "core/base/result.h"
-#include "core/net/resp/value.h"
 
 namespace farlift::resp {
 
 struct ParserLimits {
-  std::size_t line_bytes_max = 64 * 1024;               // a header, simple string or error line
+  std::size_t line_bytes_max = 64 * 1024;  // a header, simple string or error line
   std::uint64_t bulk_bytes_max = std::uint64_t{16} << 30;
   std::uint64_t reply_bytes_max = std::uint64_t{17} << 30;  // all text of one reply together
-  std::uint64_t elements_max = 4 * 1024 * 1024;         // of all aggregates of one reply together
-  std::size_t depth_max = 32;                           // aggregates inside aggregates
-  bool resp3 = true;                                    // false: RESP3's own types are violations
+  std::uint64_t elements_max = 4 * 1024 * 1024;  // of all aggregates of one reply together
+  std::size_t depth_max = 32;                    // aggregates inside aggregates
+  bool resp3 = true;                             // false: RESP3's own types are violations
 };
 
 class Parser {
@@ -45,7 +45,8 @@ class Parser {
   // The next whole value; nullopt: more bytes are needed.
   Result<std::optional<Value>> next();
 
-  // After next() has answered nullopt: where to receive the next bytes, first the rest of a bulk string in progress, then the general buffer.
+  // After next() has answered nullopt: where to receive the next bytes, first the rest of a bulk
+  // string in progress, then the general buffer.
   struct Areas {
     std::array<iovec, 2> iov{};
     std::size_t count = 0;
@@ -57,27 +58,28 @@ class Parser {
   void feed(std::span<const std::byte> bytes);
   void feed(std::string_view bytes) { feed(std::as_bytes(std::span(bytes.data(), bytes.size()))); }
 
-  // The first bulk string of the next reply (not of a push message or an attribute) is received into `memory` if it
-  // fits; its Value is then borrowed(). An empty span takes the offer back. A bulk string already begun stays where it is.
+  // The first bulk string of the next reply (not of a push message or an attribute) is received
+  // into `memory` if it fits; its Value is then borrowed(). An empty span takes the offer back. A
+  // bulk string already begun stays where it is.
   void offer_bulk(std::span<std::byte> memory) noexcept { offered_ = memory; }
 
-  bool idle() const noexcept;        // nothing received that is not part of a value already returned
+  bool idle() const noexcept;  // nothing received that is not part of a value already returned
   // Bytes are here that next() has not looked at.
   bool has_unparsed() const noexcept { return unread() > 0 && !starved_; }
   void set_resp3(bool on) noexcept { limits_.resp3 = on; }
 
  private:
   struct Frame {
-    Value value;                      // the aggregate being filled
-    std::uint64_t remaining = 0;      // elements to come
-    bool attribute = false;           // its items become attributes of the next value outside
-    std::vector<Value> attributes;    // pending, for the next element inside
+    Value value;                    // the aggregate being filled
+    std::uint64_t remaining = 0;    // elements to come
+    bool attribute = false;         // its items become attributes of the next value outside
+    std::vector<Value> attributes;  // pending, for the next element inside
   };
   struct Bulk {
-    char type = 0;                    // '$', '!' or '='; 0: none in progress
+    char type = 0;  // '$', '!' or '='; 0: none in progress
     std::uint64_t length = 0;
     std::uint64_t received = 0;
-    ByteBuffer bytes;                 // owned, or `target` is used
+    ByteBuffer bytes;  // owned, or `target` is used
     std::span<std::byte> target;
   };
   enum class Step : std::uint8_t { need_more, value_done, again };
@@ -97,14 +99,14 @@ class Parser {
   std::size_t unread() const noexcept { return end_ - begin_; }
 
   ParserLimits limits_;
-  std::vector<std::byte> in_;         // received and not yet consumed: [begin_, end_)
+  std::vector<std::byte> in_;  // received and not yet consumed: [begin_, end_)
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  bool starved_ = false;              // next() has answered nullopt since bytes came
-  std::size_t scanned_ = 0;           // bytes after begin_ known to hold no line end
+  bool starved_ = false;     // next() has answered nullopt since bytes came
+  std::size_t scanned_ = 0;  // bytes after begin_ known to hold no line end
   Bulk bulk_;
   std::vector<Frame> frames_;
-  std::vector<Value> attributes_;     // pending, for the next top-level value
+  std::vector<Value> attributes_;  // pending, for the next top-level value
   std::span<std::byte> offered_;
   std::uint64_t reply_bytes_ = 0;
   std::uint64_t reply_elements_ = 0;

@@ -1,15 +1,15 @@
 #include "core/net/resp/parser.h"
 
+#include "core/base/prng.h"
+
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <gtest/gtest.h>
-
-#include "core/base/prng.h"
 
 namespace farlift::resp {
 namespace {
@@ -37,8 +37,8 @@ struct Golden {
   bool resp2 = true;
 };
 
-// One of each type and of each corner of it. The texts are those of the published protocol descriptions where they have an
-// example.
+// One of each type and of each corner of it. The texts are those of the published protocol
+// descriptions where they have an example.
 std::vector<Golden> goldens() {
   std::vector<Golden> all;
   const auto add = [&all](std::string name, std::string wire, Value value, bool resp2 = false) {
@@ -46,17 +46,21 @@ std::vector<Golden> goldens() {
   };
   add("simple", "+OK\r\n", simple("OK"), true);
   add("simple empty", "+\r\n", simple(""), true);
-  add("error", "-ERR unknown command\r\n", Value::text_of(Type::error, "ERR unknown command"), true);
+  add("error", "-ERR unknown command\r\n", Value::text_of(Type::error, "ERR unknown command"),
+      true);
   add("integer", ":1000\r\n", integer(1000), true);
   add("integer zero", ":0\r\n", integer(0), true);
   add("integer negative", ":-42\r\n", integer(-42), true);
-  add("integer least", ":-9223372036854775808\r\n", integer(std::numeric_limits<std::int64_t>::min()), true);
-  add("integer greatest", ":9223372036854775807\r\n", integer(std::numeric_limits<std::int64_t>::max()), true);
+  add("integer least", ":-9223372036854775808\r\n",
+      integer(std::numeric_limits<std::int64_t>::min()), true);
+  add("integer greatest", ":9223372036854775807\r\n",
+      integer(std::numeric_limits<std::int64_t>::max()), true);
   add("integer plus", ":+7\r\n", integer(7));
   add("bulk", "$5\r\nhello\r\n", bulk("hello"), true);
   add("bulk empty", "$0\r\n\r\n", bulk(""), true);
   add("bulk with line ends", "$4\r\n\r\n\r\n\r\n", bulk("\r\n\r\n"), true);
-  add("bulk with zero byte", std::string("$3\r\na\0b\r\n", 9), bulk(std::string_view("a\0b", 3)), true);
+  add("bulk with zero byte", std::string("$3\r\na\0b\r\n", 9), bulk(std::string_view("a\0b", 3)),
+      true);
   add("null bulk", "$-1\r\n", Value(), true);
   add("null array", "*-1\r\n", Value(), true);
   add("array empty", "*0\r\n", Value::aggregate_of(Type::array, {}), true);
@@ -78,31 +82,41 @@ std::vector<Golden> goldens() {
   add("double nan", ",nan\r\n", Value::real_of(std::nan("")));
   add("big number", "(3492890328409238509324850943850943825024385\r\n",
       Value::text_of(Type::big_number, "3492890328409238509324850943850943825024385"));
-  add("bulk error", "!21\r\nSYNTAX invalid syntax\r\n", Value::text_of(Type::error, "SYNTAX invalid syntax"));
-  add("verbatim", "=15\r\ntxt:Some string\r\n", Value::verbatim_of("txt", ByteBuffer("Some string")));
+  add("bulk error", "!21\r\nSYNTAX invalid syntax\r\n",
+      Value::text_of(Type::error, "SYNTAX invalid syntax"));
+  add("verbatim", "=15\r\ntxt:Some string\r\n",
+      Value::verbatim_of("txt", ByteBuffer("Some string")));
   add("verbatim empty", "=4\r\nmkd:\r\n", Value::verbatim_of("mkd", ByteBuffer("")));
   add("map", "%2\r\n+first\r\n:1\r\n+second\r\n:2\r\n",
-      Value::aggregate_of(Type::map, list(simple("first"), integer(1), simple("second"), integer(2))));
+      Value::aggregate_of(Type::map,
+                          list(simple("first"), integer(1), simple("second"), integer(2))));
   add("set", "~2\r\n+a\r\n:5\r\n", Value::aggregate_of(Type::set, list(simple("a"), integer(5))));
-  add("push", ">2\r\n+message\r\n$2\r\nhi\r\n", Value::aggregate_of(Type::push, list(simple("message"), bulk("hi"))));
-  add("attribute", "|1\r\n+ttl\r\n:3600\r\n:7\r\n", with_attributes(integer(7), list(simple("ttl"), integer(3600))));
+  add("push", ">2\r\n+message\r\n$2\r\nhi\r\n",
+      Value::aggregate_of(Type::push, list(simple("message"), bulk("hi"))));
+  add("attribute", "|1\r\n+ttl\r\n:3600\r\n:7\r\n",
+      with_attributes(integer(7), list(simple("ttl"), integer(3600))));
   add("attribute of an element", "*2\r\n:1\r\n|1\r\n+a\r\n*1\r\n:2\r\n*1\r\n:3\r\n",
       Value::aggregate_of(
           Type::array,
-          list(integer(1), with_attributes(Value::aggregate_of(Type::array, list(integer(3))),
-                                           list(simple("a"), Value::aggregate_of(Type::array, list(integer(2))))))));
-  add("attribute of null", "|1\r\n+a\r\n+b\r\n$-1\r\n", with_attributes(Value(), list(simple("a"), simple("b"))));
+          list(integer(1),
+               with_attributes(
+                   Value::aggregate_of(Type::array, list(integer(3))),
+                   list(simple("a"), Value::aggregate_of(Type::array, list(integer(2))))))));
+  add("attribute of null", "|1\r\n+a\r\n+b\r\n$-1\r\n",
+      with_attributes(Value(), list(simple("a"), simple("b"))));
   return all;
 }
 
-// Everything that comes out of `wire` when it arrives in pieces of `piece` bytes, through areas() as from a socket.
+// Everything that comes out of `wire` when it arrives in pieces of `piece` bytes, through areas()
+// as from a socket.
 struct Outcome {
   std::vector<Value> values;
   std::optional<Error> error;
   bool idle = false;
 };
 
-Outcome parse(std::string_view wire, std::size_t piece, ParserLimits limits = {}, std::span<std::byte> offer = {}) {
+Outcome parse(std::string_view wire, std::size_t piece, ParserLimits limits = {},
+              std::span<std::byte> offer = {}) {
   Parser parser(limits);
   Outcome outcome;
   if (offer.data() != nullptr) parser.offer_bulk(offer);
@@ -137,7 +151,8 @@ TEST(RespParser, golden_values_whole_and_in_pieces) {
   for (const Golden& golden : goldens()) {
     for (std::size_t piece = 1; piece <= golden.wire.size(); ++piece) {
       const Outcome outcome = parse(golden.wire, piece);
-      ASSERT_FALSE(outcome.error) << golden.name << " in pieces of " << piece << ": " << outcome.error->where;
+      ASSERT_FALSE(outcome.error) << golden.name << " in pieces of " << piece << ": "
+                                  << outcome.error->where;
       ASSERT_EQ(outcome.values.size(), 1U) << golden.name;
       ASSERT_TRUE(outcome.values[0] == golden.value) << golden.name;
       ASSERT_TRUE(outcome.idle);
@@ -170,7 +185,8 @@ TEST(RespParser, every_cut_waits_for_more) {
   }
 }
 
-// A damaged byte either is refused, or makes another value, or makes us wait: it never goes unnoticed.
+// A damaged byte either is refused, or makes another value, or makes us wait: it never goes
+// unnoticed.
 TEST(RespParser, every_flip_is_refused_or_seen) {
   for (const Golden& golden : goldens()) {
     for (std::size_t at = 0; at < golden.wire.size(); ++at) {
@@ -179,12 +195,17 @@ TEST(RespParser, every_flip_is_refused_or_seen) {
         wire[at] = static_cast<char>(wire[at] ^ (1 << bit));
         const Outcome whole = parse(wire, wire.size());
         const Outcome bytewise = parse(wire, 1);
-        ASSERT_EQ(whole.error.has_value(), bytewise.error.has_value()) << golden.name << " byte " << at << " bit " << bit;
-        ASSERT_EQ(whole.values.size(), bytewise.values.size()) << golden.name << " byte " << at << " bit " << bit;
-        for (std::size_t i = 0; i < whole.values.size(); ++i) ASSERT_TRUE(whole.values[i] == bytewise.values[i]);
-        const bool same = !whole.error && whole.values.size() == 1 && whole.values[0] == golden.value && whole.idle;
+        ASSERT_EQ(whole.error.has_value(), bytewise.error.has_value())
+            << golden.name << " byte " << at << " bit " << bit;
+        ASSERT_EQ(whole.values.size(), bytewise.values.size())
+            << golden.name << " byte " << at << " bit " << bit;
+        for (std::size_t i = 0; i < whole.values.size(); ++i)
+          ASSERT_TRUE(whole.values[i] == bytewise.values[i]);
+        const bool same = !whole.error && whole.values.size() == 1 &&
+                          whole.values[0] == golden.value && whole.idle;
         // Different words for the same thing: both nulls, and either case of an exponent.
-        const bool synonym = (golden.value.is_null() && (wire[0] == '$' || wire[0] == '*')) || wire == ",-1.5E-7\r\n";
+        const bool synonym = (golden.value.is_null() && (wire[0] == '$' || wire[0] == '*')) ||
+                             wire == ",-1.5E-7\r\n";
         ASSERT_TRUE(!same || synonym) << golden.name << " byte " << at << " bit " << bit;
       }
     }
@@ -193,15 +214,72 @@ TEST(RespParser, every_flip_is_refused_or_seen) {
 
 TEST(RespParser, malformed_input_is_refused_for_good) {
   const std::string_view cases[] = {
-      "x", "\r\n", "\n", "PING\r\n", "+OK\n", "+a\rb\r\n", "+a\nb\r\n",
-      ":\r\n", ":1x\r\n", ": 1\r\n", ":1 \r\n", ":01\r\n", ":-0\r\n", ":--1\r\n", ":+\r\n", ":-\r\n",
-      ":9223372036854775808\r\n", ":-9223372036854775809\r\n", ":0x10\r\n", ":1.0\r\n",
-      "$\r\n", "$-2\r\n", "$+1\r\n", "$01\r\n", "$1x\r\n", "$?\r\n", "$1\r\nab\r\n", "$1\r\na\n", "$1\r\na\rb", "$-1x\r\n",
-      "$18446744073709551616\r\n", "*\r\n", "*-2\r\n", "*?\r\n", "*01\r\n", "*1x\r\n", "*18446744073709551616\r\n",
-      "_x\r\n", "#\r\n", "#T\r\n", "#tt\r\n", ",\r\n", ",x\r\n", ",.5\r\n", ",1.2.3\r\n", ",infinity\r\n", ",INF\r\n",
-      ",0x1p3\r\n", ",1e\r\n", ",nan(1)\r\n", ",1e999\r\n", "(\r\n", "(-\r\n", "(12a\r\n", "(1.5\r\n",
-      "!-1\r\n", "=-1\r\n", "=3\r\ntxt\r\n", "=4\r\ntxtx\r\n", "%-1\r\n", "%x\r\n", "~-1\r\n", ">-1\r\n", "|-1\r\n",
-      "*1\r\n>1\r\n+a\r\n", "*1\r\n|1\r\n+a\r\n>0\r\n",
+      "x",
+      "\r\n",
+      "\n",
+      "PING\r\n",
+      "+OK\n",
+      "+a\rb\r\n",
+      "+a\nb\r\n",
+      ":\r\n",
+      ":1x\r\n",
+      ": 1\r\n",
+      ":1 \r\n",
+      ":01\r\n",
+      ":-0\r\n",
+      ":--1\r\n",
+      ":+\r\n",
+      ":-\r\n",
+      ":9223372036854775808\r\n",
+      ":-9223372036854775809\r\n",
+      ":0x10\r\n",
+      ":1.0\r\n",
+      "$\r\n",
+      "$-2\r\n",
+      "$+1\r\n",
+      "$01\r\n",
+      "$1x\r\n",
+      "$?\r\n",
+      "$1\r\nab\r\n",
+      "$1\r\na\n",
+      "$1\r\na\rb",
+      "$-1x\r\n",
+      "$18446744073709551616\r\n",
+      "*\r\n",
+      "*-2\r\n",
+      "*?\r\n",
+      "*01\r\n",
+      "*1x\r\n",
+      "*18446744073709551616\r\n",
+      "_x\r\n",
+      "#\r\n",
+      "#T\r\n",
+      "#tt\r\n",
+      ",\r\n",
+      ",x\r\n",
+      ",.5\r\n",
+      ",1.2.3\r\n",
+      ",infinity\r\n",
+      ",INF\r\n",
+      ",0x1p3\r\n",
+      ",1e\r\n",
+      ",nan(1)\r\n",
+      ",1e999\r\n",
+      "(\r\n",
+      "(-\r\n",
+      "(12a\r\n",
+      "(1.5\r\n",
+      "!-1\r\n",
+      "=-1\r\n",
+      "=3\r\ntxt\r\n",
+      "=4\r\ntxtx\r\n",
+      "%-1\r\n",
+      "%x\r\n",
+      "~-1\r\n",
+      ">-1\r\n",
+      "|-1\r\n",
+      "*1\r\n>1\r\n+a\r\n",
+      "*1\r\n|1\r\n+a\r\n>0\r\n",
   };
   for (const std::string_view wire : cases) {
     for (const std::size_t piece : {std::size_t{1}, wire.size()}) {
@@ -243,7 +321,9 @@ TEST(RespParser, limits_are_exact) {
     EXPECT_EQ(outcome.values.size(), 1U) << wire;
     return Errc{};
   };
-  const auto of_bulk = [](std::size_t n) { return "$" + std::to_string(n) + "\r\n" + std::string(n, 'x') + "\r\n"; };
+  const auto of_bulk = [](std::size_t n) {
+    return "$" + std::to_string(n) + "\r\n" + std::string(n, 'x') + "\r\n";
+  };
   EXPECT_EQ(code("+" + std::string(9, 'a') + "\r\n"), Errc{});
   EXPECT_EQ(code("+" + std::string(10, 'a') + "\r\n"), Errc::too_large);
   EXPECT_EQ(code("+" + std::string(1000, 'a')), Errc::too_large);
@@ -317,7 +397,8 @@ TEST(RespParser, long_bulk_is_received_in_place_with_what_follows) {
 
 TEST(RespParser, offer_is_for_the_first_bulk_of_the_next_reply_only) {
   const std::string wire =
-      ">2\r\n$4\r\npush\r\n$1\r\nx\r\n|1\r\n$3\r\nkey\r\n$3\r\nval\r\n*3\r\n:1\r\n$5\r\nfirst\r\n$6\r\nsecond\r\n$5\r\nlater\r\n";
+      ">2\r\n$4\r\npush\r\n$1\r\nx\r\n|1\r\n$3\r\nkey\r\n$3\r\nval\r\n*3\r\n:1\r\n$5\r\nfirst\r\n$"
+      "6\r\nsecond\r\n$5\r\nlater\r\n";
   for (std::size_t piece = 1; piece < wire.size(); ++piece) {
     std::vector<std::byte> memory(8, std::byte{0});
     const Outcome outcome = parse(wire, piece, {}, memory);
@@ -355,14 +436,20 @@ struct Generator {
   Value make(int depth, std::string& wire) {
     const std::uint64_t kind = prng.below(depth > 0 ? 9 : 6);
     switch (kind) {
-      case 0: wire += "_\r\n"; return Value();
+      case 0:
+        wire += "_\r\n";
+        return Value();
       case 1: {
         const auto number = static_cast<std::int64_t>(prng.next());
         wire += ":" + std::to_string(number) + "\r\n";
         return integer(number);
       }
-      case 2: wire += "+ready\r\n"; return simple("ready");
-      case 3: wire += "#t\r\n"; return Value::boolean_of(true);
+      case 2:
+        wire += "+ready\r\n";
+        return simple("ready");
+      case 3:
+        wire += "#t\r\n";
+        return Value::boolean_of(true);
       case 4:
       case 5: {
         const std::string body = text(prng.chance(1, 8) ? 200'000 : 64);
@@ -374,8 +461,12 @@ struct Generator {
         const std::uint64_t count = prng.below(5);
         wire += (map ? "%" : kind == 7 ? "*" : "~") + std::to_string(count) + "\r\n";
         std::vector<Value> items;
-        for (std::uint64_t i = 0; i < count * (map ? 2 : 1); ++i) items.push_back(make(depth - 1, wire));
-        return Value::aggregate_of(map ? Type::map : kind == 7 ? Type::array : Type::set, std::move(items));
+        for (std::uint64_t i = 0; i < count * (map ? 2 : 1); ++i)
+          items.push_back(make(depth - 1, wire));
+        return Value::aggregate_of(map         ? Type::map
+                                   : kind == 7 ? Type::array
+                                               : Type::set,
+                                   std::move(items));
       }
     }
   }
@@ -389,7 +480,9 @@ TEST(RespParser, random_trees_in_random_pieces) {
     std::string wire;
     std::vector<Value> expected;
     for (int i = 0; i < 8; ++i) expected.push_back(generator.make(4, wire));
-    const std::size_t piece = 1 + static_cast<std::size_t>(generator.prng.below(generator.prng.chance(1, 2) ? 100 : 70'000));
+    const std::size_t piece =
+        1 +
+        static_cast<std::size_t>(generator.prng.below(generator.prng.chance(1, 2) ? 100 : 70'000));
     const Outcome outcome = parse(wire, std::max(piece, wire.size() / 20'000), {});
     ASSERT_FALSE(outcome.error) << "seed " << seed;
     ASSERT_TRUE(outcome.values == expected) << "seed " << seed;
@@ -397,7 +490,8 @@ TEST(RespParser, random_trees_in_random_pieces) {
 }
 
 TEST(RespValue, accessors_and_lookup) {
-  const Value map = Value::aggregate_of(Type::map, list(integer(1), integer(2), bulk("key"), integer(3)));
+  const Value map =
+      Value::aggregate_of(Type::map, list(integer(1), integer(2), bulk("key"), integer(3)));
   ASSERT_NE(map.find("key"), nullptr);
   EXPECT_EQ(map.find("key")->integer(), 3);
   EXPECT_EQ(map.find("1"), nullptr);

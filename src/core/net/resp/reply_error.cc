@@ -1,9 +1,9 @@
 #include "core/net/resp/reply_error.h"
 
+#include "core/net/resp/slot.h"
+
 #include <charconv>
 #include <utility>
-
-#include "core/net/resp/slot.h"
 
 namespace farlift::resp {
 namespace {
@@ -14,7 +14,8 @@ bool parse_number(std::string_view text, Number& into) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// "SLOT HOST:PORT", where HOST may be empty or an IPv6 address, in brackets or bare: the last colon divides.
+// "SLOT HOST:PORT", where HOST may be empty or an IPv6 address, in brackets or bare: the last colon
+// divides.
 bool parse_target(std::string_view detail, std::uint16_t& slot, Endpoint& target) {
   const std::size_t blank = detail.find(' ');
   if (blank == std::string_view::npos) return false;
@@ -25,7 +26,8 @@ bool parse_target(std::string_view detail, std::uint16_t& slot, Endpoint& target
   if (colon == std::string_view::npos) return false;
   if (!parse_number(where.substr(colon + 1), target.port) || target.port == 0) return false;
   std::string_view host = where.substr(0, colon);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
   target.host = host == "?" ? std::string_view() : host;
   return true;
 }
@@ -33,11 +35,16 @@ bool parse_target(std::string_view detail, std::uint16_t& slot, Endpoint& target
 ReplyError::Kind kind_of(std::string_view code) {
   using Kind = ReplyError::Kind;
   static constexpr std::pair<std::string_view, Kind> kCodes[] = {
-      {"MOVED", Kind::moved},           {"ASK", Kind::ask},
-      {"TRYAGAIN", Kind::try_again},    {"CLUSTERDOWN", Kind::cluster_down},
-      {"MASTERDOWN", Kind::master_down}, {"LOADING", Kind::loading},
-      {"CROSSSLOT", Kind::cross_slot},  {"READONLY", Kind::read_only},
-      {"NOAUTH", Kind::no_auth},        {"WRONGPASS", Kind::no_auth},
+      {"MOVED", Kind::moved},
+      {"ASK", Kind::ask},
+      {"TRYAGAIN", Kind::try_again},
+      {"CLUSTERDOWN", Kind::cluster_down},
+      {"MASTERDOWN", Kind::master_down},
+      {"LOADING", Kind::loading},
+      {"CROSSSLOT", Kind::cross_slot},
+      {"READONLY", Kind::read_only},
+      {"NOAUTH", Kind::no_auth},
+      {"WRONGPASS", Kind::no_auth},
       {"NOPERM", Kind::no_auth},
   };
   for (const auto& [word, kind] : kCodes) {
@@ -58,7 +65,8 @@ ReplyError ReplyError::parse(std::string_view text) {
   const std::size_t blank = text.find(' ');
   error.code = text.substr(0, blank);
   error.kind = kind_of(error.code);
-  const std::string_view detail = blank == std::string_view::npos ? std::string_view() : text.substr(blank + 1);
+  const std::string_view detail =
+      blank == std::string_view::npos ? std::string_view() : text.substr(blank + 1);
   if (error.is_redirect() && !parse_target(detail, error.slot, error.target)) {
     error.kind = Kind::other;
     error.slot = 0;

@@ -1,9 +1,11 @@
-// ReplyError: what a server's error reply says to a client that routes: the code word, and for redirections where to go.
+// ReplyError: what a server's error reply says to a client that routes: the code word, and for
+// redirections where to go.
 //
 //   if (reply.is_error()) { const ReplyError error = ReplyError::parse(reply.text()); ... }
 //
 // Invariants: classified by the code word (the text up to the first blank), never by the detail.
-// Threads:    plain value.      Errors: a malformed redirection is `other`.
+// Threads:    plain value.
+// Errors:     a malformed redirection is `other`.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +38,16 @@ struct ReplyError {
   };
 
   Kind kind = Kind::other;
-  std::string code;          // "MOVED"
-  std::uint16_t slot = 0;    // moved, ask
-  Endpoint target;           // moved, ask; an empty host means the host that answered
+  std::string code;        // "MOVED"
+  std::uint16_t slot = 0;  // moved, ask
+  Endpoint target;         // moved, ask; an empty host means the host that answered
 
   static ReplyError parse(std::string_view text);
   bool is_redirect() const noexcept { return kind == Kind::moved || kind == Kind::ask; }
   // The server did not run the command and may do so later.
   bool is_retryable() const noexcept {
-    return kind == Kind::try_again || kind == Kind::cluster_down || kind == Kind::master_down || kind == Kind::loading;
+    return kind == Kind::try_again || kind == Kind::cluster_down || kind == Kind::master_down ||
+           kind == Kind::loading;
   }
 };
 

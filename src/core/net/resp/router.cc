@@ -1,9 +1,10 @@
 #include "core/net/resp/router.h"
 
-#include <poll.h>
+#include "core/net/resp/router_node.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <poll.h>
 #include <utility>
 
 namespace farlift::resp {
@@ -19,140 +20,22 @@ bool is_connection_failure(Errc code) noexcept {
     case Errc::timeout:
     case Errc::unreachable:
     case Errc::connection_lost:
-    case Errc::exhausted: return true;
-    default: return false;
+    case Errc::exhausted:
+      return true;
+    default:
+      return false;
   }
 }
-
-Endpoint home_of(const ConnectionOptions& options) { return {options.host, options.port}; }
 
 }  // namespace
-
-// Connections to one node. Idle ones are used last in, first out, so that spare ones age and are found out.
-struct Router::Node {
-  std::vector<std::unique_ptr<Connection>> idle;
-  std::vector<std::unique_ptr<Connection>> lent;
-  std::uint32_t existing = 0;  // idle, lent and being connected
-  bool retired = false;        // left the cluster: what comes back is not kept
-};
-
-// ---- leases
-
-Router::Lease::Lease(Lease&& other) noexcept
-    : router_(std::exchange(other.router_, nullptr)),
-      connection_(std::exchange(other.connection_, nullptr)),
-      node_(std::move(other.node_)) {}
-
-Router::Lease& Router::Lease::operator=(Lease&& other) noexcept {
-  if (this != &other) {
-    give_back();
-    router_ = std::exchange(other.router_, nullptr);
-    connection_ = std::exchange(other.connection_, nullptr);
-    node_ = std::move(other.node_);
-  }
-  return *this;
-}
-
-void Router::Lease::give_back() noexcept {
-  if (connection_ == nullptr) return;
-  std::exchange(router_, nullptr)->give_back(node_, std::exchange(connection_, nullptr));
-}
-
-void Router::give_back(const Endpoint& endpoint, Connection* connection) noexcept {
-  std::unique_ptr<Connection> ended;  // outside the lock: a companion may take its time
-  MutexLock lock(mutex_);
-  Node& node = *nodes_.at(endpoint);
-  const auto at = std::ranges::find(node.lent, connection, &std::unique_ptr<Connection>::get);
-  ASSERT(at != node.lent.end());
-  // An unanswered command would answer the next borrower.
-  const bool good = !connection->broken() && connection->unanswered() == 0 && !node.retired && !stop_->raised();
-  if (good) {
-    node.idle.push_back(std::move(*at));
-  } else {
-    ended = std::move(*at);
-    --node.existing;
-  }
-  node.lent.erase(at);
-  returned_.notify_all();
-}
-
-Result<Router::Lease> Router::lease_node(const Endpoint& endpoint, std::string* reason) {
-  const net::Deadline deadline = net::Deadline::after(clock_, options_.lease_timeout);
-  for (;;) {
-    TRY_ASSIGN(Connection * idle, take_idle(endpoint, deadline));
-    if (idle == nullptr) break;
-    Lease lease;
-    lease.router_ = this;
-    lease.connection_ = idle;
-    lease.node_ = endpoint;
-    // The server may have hung up meanwhile (restart, timeout of idle clients); that shows without waiting.
-    if (idle->try_receive().ok()) return lease;
-  }
-  Result<std::unique_ptr<Connection>> made = connect(endpoint, reason);
-  MutexLock lock(mutex_);
-  Node& node = *nodes_.at(endpoint);
-  if (!made.ok() || stop_->raised()) {
-    --node.existing;
-    returned_.notify_all();
-    return made.ok() ? Error::make(Errc::closed, "router") : made.error();
-  }
-  ++counters_.connects;
-  node.retired = false;
-  Lease lease;
-  lease.router_ = this;
-  lease.connection_ = made->get();
-  lease.node_ = endpoint;
-  node.lent.push_back(std::move(made).value());
-  return lease;
-}
-
-// An idle connection, now lent; or nullptr: the caller may make one, and it is counted already.
-Result<Connection*> Router::take_idle(const Endpoint& endpoint, net::Deadline deadline) {
-  MutexLock lock(mutex_);
-  for (;;) {
-    if (stop_->raised()) return Error::make(Errc::closed, "router");
-    if (nodes_.size() >= Topology::kNodesMax && !nodes_.contains(endpoint)) {
-      // Redirections may have led anywhere; nodes without connections need not be remembered.
-      std::erase_if(nodes_, [](const auto& entry) { return entry.second->existing == 0; });
-      if (nodes_.size() >= Topology::kNodesMax) return Error::make(Errc::exhausted, "nodes of the cluster");
-    }
-    // Looked up again after each wait: the node may have been forgotten meanwhile.
-    std::unique_ptr<Node>& entry = nodes_[endpoint];
-    if (entry == nullptr) entry = std::make_unique<Node>();
-    Node& node = *entry;
-    if (!node.idle.empty()) {
-      node.lent.push_back(std::move(node.idle.back()));
-      node.idle.pop_back();
-      return node.lent.back().get();
-    }
-    if (node.existing < std::max(options_.connections_per_node, 1U)) {
-      ++node.existing;
-      return nullptr;
-    }
-    if (deadline.is_never()) {
-      returned_.wait(mutex_);
-    } else if (deadline.expired(clock_)) {
-      return Error::make(Errc::busy, "all connections to the node are lent");
-    } else {
-      returned_.wait_for(mutex_, deadline.left(clock_));
-    }
-  }
-}
-
-Result<std::unique_ptr<Connection>> Router::connect(const Endpoint& endpoint, std::string* reason) const {
-  ConnectionOptions to = options_.connection;
-  if (options_.cluster) {
-    if (endpoint != home_of(to)) to.unix_path.clear();
-    to.host = endpoint.host;
-    to.port = endpoint.port;
-  }
-  return Connection::connect(to, clock_, reason);
-}
 
 // ---- opening and closing
 
 Router::Router(RouterOptions options, const Clock& clock, std::shared_ptr<net::WakeSignal> stop)
-    : options_(std::move(options)), clock_(clock), stop_(std::move(stop)), prng_(secure_random_u64()) {}
+    : options_(std::move(options)),
+      clock_(clock),
+      stop_(std::move(stop)),
+      prng_(secure_random_u64()) {}
 
 Router::~Router() {
   cut_off();
@@ -160,11 +43,13 @@ Router::~Router() {
   for (const auto& [endpoint, node] : nodes_) ASSERT(node->lent.empty());
 }
 
-Result<std::unique_ptr<Router>> Router::open(RouterOptions options, const Clock& clock, std::string* reason) {
+Result<std::unique_ptr<Router>> Router::open(RouterOptions options, const Clock& clock,
+                                             std::string* reason) {
   TRY_ASSIGN(auto stop, net::WakeSignal::make());
   options.connection.stop = stop;
   if (options.connection.tls && options.connection.tls_context == nullptr) {
-    TRY_ASSIGN(options.connection.tls_context, net::TlsContext::make(*options.connection.tls, reason));
+    TRY_ASSIGN(options.connection.tls_context,
+               net::TlsContext::make(*options.connection.tls, reason));
   }
   if (options.cluster && options.connection.database != 0) {
     if (reason != nullptr) *reason = "a cluster has database 0 only";
@@ -206,7 +91,8 @@ Status Router::refresh(std::string* reason) {
     }
     last = topology.error();
   }
-  if (reason != nullptr && reason->empty()) *reason = "no node told the cluster's topology: " + last.describe();
+  if (reason != nullptr && reason->empty())
+    *reason = "no node told the cluster's topology: " + last.describe();
   return last;
 }
 
@@ -216,17 +102,20 @@ std::vector<Endpoint> Router::seeds() const {
   const auto add = [&all](const Endpoint& endpoint) {
     if (std::ranges::find(all, endpoint) == all.end()) all.push_back(endpoint);
   };
-  add(home_of(options_.connection));
+  add(options_.connection.endpoint());
   for (const Endpoint& seed : options_.more_seeds) add(seed);
   return all;
 }
 
-// On a connection of its own: the lent ones may all be busy for long, even with their borrower waiting for us.
+// On a connection of its own: the lent ones may all be busy for long, even with their borrower
+// waiting for us.
 Result<Topology> Router::ask_topology(const Endpoint& endpoint, std::string* reason) const {
   TRY_ASSIGN(const auto connection, connect(endpoint, reason));
   TRY_ASSIGN(const Value reply, connection->request({"CLUSTER", "SLOTS"}));
   if (reply.is_error()) {
-    if (reason != nullptr) *reason = "CLUSTER SLOTS was refused by " + endpoint.text() + ": " + std::string(reply.text());
+    if (reason != nullptr)
+      *reason =
+          "CLUSTER SLOTS was refused by " + endpoint.text() + ": " + std::string(reply.text());
     return Error::make(Errc::unsupported, "CLUSTER SLOTS");
   }
   TRY_ASSIGN(Topology topology, Topology::from_slots(reply, endpoint));
@@ -253,11 +142,12 @@ void Router::adopt(Topology topology) {
 }
 
 Result<Endpoint> Router::owner_of(std::string_view key, std::string* reason) {
-  if (!options_.cluster) return home_of(options_.connection);
+  if (!options_.cluster) return options_.connection.endpoint();
   const std::uint16_t slot = key_slot(key);
   if (is_stale()) {
     // What is known still serves when nobody answers.
-    if (const Status refreshed = refresh(reason); !refreshed.ok() && refreshed.error().code == Errc::closed) {
+    if (const Status refreshed = refresh(reason);
+        !refreshed.ok() && refreshed.error().code == Errc::closed) {
       return refreshed.error();
     }
   }
@@ -283,12 +173,14 @@ void Router::on_moved(const ReplyError& moved, const Endpoint& answered_by) {
 }
 
 Endpoint Router::target_of(const ReplyError& redirect, const Endpoint& answered_by) {
-  return {redirect.target.host.empty() ? answered_by.host : redirect.target.host, redirect.target.port};
+  return {redirect.target.host.empty() ? answered_by.host : redirect.target.host,
+          redirect.target.port};
 }
 
 // ---- commands
 
-Attempt Router::attempt(Connection& connection, Arguments arguments, const ReceiveOptions& receive) {
+Attempt Router::attempt(Connection& connection, Arguments arguments,
+                        const ReceiveOptions& receive) {
   const Status sent = connection.send(arguments);
   if (!sent.ok()) return {sent.error(), false};
   Result<Value> reply = connection.receive(receive);
@@ -301,7 +193,8 @@ Result<Value> Router::request(std::string_view key, Arguments arguments, std::st
       key,
       [&](Connection& connection) {
         return attempt(connection, arguments,
-                       {.deadline = net::Deadline::after(clock_, connection.request_timeout()), .bulk_into = {}});
+                       {.deadline = net::Deadline::after(clock_, connection.request_timeout()),
+                        .bulk_into = {}});
       },
       reason);
 }
@@ -340,8 +233,8 @@ Result<Value> Router::run(std::string_view key, const Work& work, std::string* r
 }
 
 // Gives the connection back before it returns, so that a pause keeps nobody waiting.
-Attempt Router::run_once(std::string_view key, const Work& work, const Course& course, Endpoint& node,
-                         std::string* reason) {
+Attempt Router::run_once(std::string_view key, const Work& work, const Course& course,
+                         Endpoint& node, std::string* reason) {
   Result<Endpoint> owner = course.target ? Result<Endpoint>(*course.target) : owner_of(key, reason);
   if (!owner.ok()) return {owner.error(), false};
   node = *owner;
@@ -358,7 +251,8 @@ Attempt Router::run_once(std::string_view key, const Work& work, const Course& c
 }
 
 Status Router::redirect(Course& course, const ReplyError& error, const Endpoint& answered_by) {
-  if (++course.redirects > options_.redirects_max) return Error::make(Errc::exhausted, "cluster redirections");
+  if (++course.redirects > options_.redirects_max)
+    return Error::make(Errc::exhausted, "cluster redirections");
   course.target = target_of(error, answered_by);
   course.asking = error.kind == ReplyError::Kind::ask;
   if (course.asking) {
@@ -386,7 +280,8 @@ Result<bool> Router::again_later(Course& course) {
 // Grows by doubling; the jitter keeps clients that failed together from coming back together.
 Status Router::pause(std::uint32_t turn) {
   const std::uint32_t doublings = std::min(turn - 1, kDoublingsMax);
-  const Duration whole = std::min(options_.backoff_max, options_.backoff_first * (std::int64_t{1} << doublings));
+  const Duration whole =
+      std::min(options_.backoff_max, options_.backoff_first * (std::int64_t{1} << doublings));
   const auto half = static_cast<std::uint64_t>(std::max<std::int64_t>(whole.count() / 2, 1));
   Duration wait{};
   {
@@ -396,7 +291,8 @@ Status Router::pause(std::uint32_t turn) {
   const net::Deadline deadline = net::Deadline::after(clock_, wait);
   while (!deadline.expired(clock_)) {
     pollfd fd{stop_->fd(), POLLIN, 0};
-    if (::poll(&fd, 1, deadline.poll_ms(clock_)) < 0 && errno != EINTR) return Error::from_errno("poll");
+    if (::poll(&fd, 1, deadline.poll_ms(clock_)) < 0 && errno != EINTR)
+      return Error::from_errno("poll");
     if (stop_->raised()) return Error::make(Errc::closed, "router");
   }
   return {};
@@ -420,7 +316,7 @@ Router::Counters Router::counters() const {
 }
 
 std::vector<Endpoint> Router::nodes() const {
-  if (!options_.cluster) return {home_of(options_.connection)};
+  if (!options_.cluster) return {options_.connection.endpoint()};
   MutexLock lock(mutex_);
   return topology_.nodes();
 }

@@ -1,6 +1,12 @@
 // The router against real servers, alone and as a cluster, and against scripted ones.
 #include "core/net/resp/router.h"
 
+#include "core/net/resp/fake_server.h"
+#include "core/net/resp/slot.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -9,11 +15,6 @@
 #include <thread>
 #include <vector>
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "core/net/resp/fake_server.h"
-#include "core/net/resp/slot.h"
 #include "tests/support/valkey_server.h"
 
 namespace farlift::resp {
@@ -22,8 +23,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ClusterProcess;
-using testing::ServerProcess;
 using ::testing::HasSubstr;
+using testing::ServerProcess;
 
 const SystemClock kClock;
 
@@ -54,7 +55,8 @@ RouterOptions options_for(const FakeServer& server, bool cluster) {
 
 std::string text(const Result<Value>& reply) {
   if (!reply.ok()) return "failed: " + reply.error().describe();
-  return reply->is_text() ? std::string(reply->text()) : "a " + std::string(type_name(reply->type()));
+  return reply->is_text() ? std::string(reply->text())
+                          : "a " + std::string(type_name(reply->type()));
 }
 
 // ---- one server
@@ -117,8 +119,9 @@ TEST(RouterAlone, work_that_did_not_run_is_done_again_on_a_new_connection) {
     ++runs;
     const auto hand = connection.request({"HANDSHAKE"});
     if (!hand.ok()) return Attempt{hand.error(), false};
-    return Router::attempt(connection, std::vector<std::string_view>{"WORK"},
-                           {.deadline = net::Deadline::after(kClock, seconds(30)), .bulk_into = {}});
+    return Router::attempt(
+        connection, std::vector<std::string_view>{"WORK"},
+        {.deadline = net::Deadline::after(kClock, seconds(30)), .bulk_into = {}});
   });
   EXPECT_EQ(text(reply), "OK");
   EXPECT_EQ(runs, 3);
@@ -232,7 +235,9 @@ class RouterCluster : public ::testing::Test {
   static std::unique_ptr<Connection> direct(std::size_t index) {
     return Connection::connect(cluster_->server(index).connection_options(), kClock).value();
   }
-  static Endpoint endpoint(std::size_t index) { return {"127.0.0.1", cluster_->server(index).port()}; }
+  static Endpoint endpoint(std::size_t index) {
+    return {"127.0.0.1", cluster_->server(index).port()};
+  }
 
   static ClusterProcess* cluster_;
 };
@@ -244,8 +249,10 @@ TEST_F(RouterCluster, slots_are_those_of_the_server) {
   Prng prng(7);
   for (int i = 0; i < 500; ++i) {
     std::string key(static_cast<std::size_t>(prng.below(20)), ' ');
-    for (char& c : key) c = prng.chance(1, 4) ? (prng.chance(1, 2) ? '{' : '}') : static_cast<char>(prng.below(256));
-    ASSERT_EQ(connection->request({"CLUSTER", "KEYSLOT", key}).value().integer(), key_slot(key)) << key;
+    for (char& c : key)
+      c = prng.chance(1, 4) ? (prng.chance(1, 2) ? '{' : '}') : static_cast<char>(prng.below(256));
+    ASSERT_EQ(connection->request({"CLUSTER", "KEYSLOT", key}).value().integer(), key_slot(key))
+        << key;
   }
 }
 
@@ -270,10 +277,13 @@ TEST_F(RouterCluster, every_key_goes_to_its_primary_at_once) {
 
 TEST_F(RouterCluster, shards_and_slots_tell_the_same) {
   auto connection = direct(1);
-  const auto slots = Topology::from_slots(connection->request({"CLUSTER", "SLOTS"}).value(), endpoint(1));
-  const auto shards = Topology::from_shards(connection->request({"CLUSTER", "SHARDS"}).value(), endpoint(1), false);
+  const auto slots =
+      Topology::from_slots(connection->request({"CLUSTER", "SLOTS"}).value(), endpoint(1));
+  const auto shards =
+      Topology::from_shards(connection->request({"CLUSTER", "SHARDS"}).value(), endpoint(1), false);
   ASSERT_TRUE(slots.ok() && shards.ok());
-  for (std::uint16_t slot = 0; slot < kSlotCount; ++slot) ASSERT_EQ(*slots->owner(slot), *shards->owner(slot));
+  for (std::uint16_t slot = 0; slot < kSlotCount; ++slot)
+    ASSERT_EQ(*slots->owner(slot), *shards->owner(slot));
 }
 
 TEST_F(RouterCluster, crossslot_is_the_servers_word_and_ours) {
@@ -285,7 +295,8 @@ TEST_F(RouterCluster, crossslot_is_the_servers_word_and_ours) {
   EXPECT_EQ(common_slot(keys).code(), Errc::invalid_argument);
 }
 
-// A slot on its way from one node to another: ASK for what has gone, the old owner for what has not, MOVED in the end.
+// A slot on its way from one node to another: ASK for what has gone, the old owner for what has
+// not, MOVED in the end.
 TEST_F(RouterCluster, migrating_slot_asks_then_moves) {
   const std::string key = "{migrating}1";
   const std::string stays = "{migrating}2";
@@ -407,7 +418,8 @@ TEST(RouterFake, endless_redirections_end) {
         peer.write(slots_reply(port));
       } else {
         ++commands;
-        peer.write("-MOVED " + std::to_string(key_slot("k")) + " :" + std::to_string(port) + "\r\n");
+        peer.write("-MOVED " + std::to_string(key_slot("k")) + " :" + std::to_string(port) +
+                   "\r\n");
       }
     }
   });
@@ -444,7 +456,8 @@ TEST(RouterFake, asking_precedes_the_command_each_time) {
         asking = false;
         peer.write("$5\r\nvalue\r\n");
       } else {
-        peer.write("-ASK " + std::to_string(key_slot("k")) + " 127.0.0.1:" + std::to_string(port) + "\r\n");
+        peer.write("-ASK " + std::to_string(key_slot("k")) + " 127.0.0.1:" + std::to_string(port) +
+                   "\r\n");
       }
     }
   });
@@ -483,7 +496,8 @@ TEST(RouterFake, cluster_down_is_retried_and_then_told) {
 }
 
 TEST(RouterFake, malformed_topologies_are_refused) {
-  for (const char* answer : {"+OK\r\n", "*0\r\n", "*1\r\n:1\r\n", "*1\r\n*3\r\n:0\r\n:99999\r\n*2\r\n+h\r\n:1\r\n"}) {
+  for (const char* answer :
+       {"+OK\r\n", "*0\r\n", "*1\r\n:1\r\n", "*1\r\n*3\r\n:0\r\n:99999\r\n*2\r\n+h\r\n:1\r\n"}) {
     FakeServer server([&](FakeServer::Peer& peer) {
       if (!peer.greet()) return;
       while (!peer.read_command().empty()) peer.write(answer);

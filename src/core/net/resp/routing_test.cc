@@ -1,14 +1,14 @@
 // Slots, error replies and topologies: pure functions.
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "core/base/prng.h"
 #include "core/net/resp/parser.h"
 #include "core/net/resp/reply_error.h"
 #include "core/net/resp/slot.h"
 #include "core/net/resp/topology.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
 
 namespace farlift::resp {
 namespace {
@@ -51,7 +51,8 @@ TEST(ReplyErrorTest, redirections) {
   EXPECT_EQ(ask.kind, ReplyError::Kind::ask);
   EXPECT_EQ(ask.target, (Endpoint{"valkey.example", 1}));
   EXPECT_EQ(ReplyError::parse("MOVED 1 2001:db8::1:6379").target, (Endpoint{"2001:db8::1", 6379}));
-  EXPECT_EQ(ReplyError::parse("MOVED 1 [2001:db8::1]:6379").target, (Endpoint{"2001:db8::1", 6379}));
+  EXPECT_EQ(ReplyError::parse("MOVED 1 [2001:db8::1]:6379").target,
+            (Endpoint{"2001:db8::1", 6379}));
   EXPECT_EQ(ReplyError::parse("MOVED 1 :6379").target, (Endpoint{"", 6379}));
   EXPECT_EQ(ReplyError::parse("MOVED 1 ?:6379").target, (Endpoint{"", 6379}));
   EXPECT_EQ((Endpoint{"::1", 5}).text(), "[::1]:5");
@@ -59,8 +60,9 @@ TEST(ReplyErrorTest, redirections) {
 
 TEST(ReplyErrorTest, malformed_redirections_are_plain_errors) {
   for (const std::string_view text :
-       {"MOVED", "MOVED ", "MOVED 1", "MOVED 16384 h:1", "MOVED -1 h:1", "MOVED x h:1", "MOVED 1 h", "MOVED 1 h:",
-        "MOVED 1 h:0", "MOVED 1 h:65536", "MOVED 1 h:1x", "MOVED  1 h:1", "ASK 1 h:-1", "MOVEDX 1 h:1", "moved 1 h:1"}) {
+       {"MOVED", "MOVED ", "MOVED 1", "MOVED 16384 h:1", "MOVED -1 h:1", "MOVED x h:1", "MOVED 1 h",
+        "MOVED 1 h:", "MOVED 1 h:0", "MOVED 1 h:65536", "MOVED 1 h:1x", "MOVED  1 h:1",
+        "ASK 1 h:-1", "MOVEDX 1 h:1", "moved 1 h:1"}) {
     const ReplyError error = ReplyError::parse(text);
     EXPECT_EQ(error.kind, ReplyError::Kind::other) << text;
     EXPECT_TRUE(error.target.host.empty()) << text;
@@ -111,24 +113,30 @@ TEST(TopologyTest, from_cluster_slots) {
 
 TEST(TopologyTest, from_cluster_shards_in_both_protocols) {
   const std::string node =
-      "$2\r\nid\r\n$1\r\nx\r\n$4\r\nport\r\n:30001\r\n$8\r\ntls-port\r\n:30002\r\n$8\r\nendpoint\r\n$3\r\nh.1\r\n"
+      "$2\r\nid\r\n$1\r\nx\r\n$4\r\nport\r\n:30001\r\n$8\r\ntls-port\r\n:30002\r\n$"
+      "8\r\nendpoint\r\n$3\r\nh.1\r\n"
       "$4\r\nrole\r\n$6\r\nmaster\r\n";
   const std::string slots = "$5\r\nslots\r\n*4\r\n:0\r\n:1\r\n:4\r\n:4\r\n$5\r\nnodes\r\n*1\r\n";
-  for (const std::string& wire : {"*1\r\n%2\r\n" + slots + "%5\r\n" + node, "*1\r\n*4\r\n" + slots + "*10\r\n" + node}) {
+  for (const std::string& wire :
+       {"*1\r\n%2\r\n" + slots + "%5\r\n" + node, "*1\r\n*4\r\n" + slots + "*10\r\n" + node}) {
     const auto plain = Topology::from_shards(value_of(wire), kSelf, false);
     ASSERT_TRUE(plain.ok());
     EXPECT_EQ(plain->slots_covered(), 3U);
     EXPECT_EQ(*plain->owner(4), (Endpoint{"h.1", 30001}));
     EXPECT_EQ(plain->owner(2), nullptr);
-    EXPECT_EQ(*Topology::from_shards(value_of(wire), kSelf, true)->owner(4), (Endpoint{"h.1", 30002}));
+    EXPECT_EQ(*Topology::from_shards(value_of(wire), kSelf, true)->owner(4),
+              (Endpoint{"h.1", 30002}));
   }
 }
 
 TEST(TopologyTest, malformed_replies_are_refused) {
   for (const std::string_view wire :
-       {"+OK\r\n", "*1\r\n:1\r\n", "*1\r\n*2\r\n:0\r\n:1\r\n", "*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\nh\r\n:1\r\n",
-        "*1\r\n*3\r\n:5\r\n:4\r\n*2\r\n$1\r\nh\r\n:1\r\n", "*1\r\n*3\r\n:-1\r\n:4\r\n*2\r\n$1\r\nh\r\n:1\r\n",
-        "*1\r\n*3\r\n:0\r\n:4\r\n*2\r\n$1\r\nh\r\n:0\r\n", "*1\r\n*3\r\n:0\r\n:4\r\n*2\r\n$1\r\nh\r\n:65536\r\n",
+       {"+OK\r\n", "*1\r\n:1\r\n", "*1\r\n*2\r\n:0\r\n:1\r\n",
+        "*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\nh\r\n:1\r\n",
+        "*1\r\n*3\r\n:5\r\n:4\r\n*2\r\n$1\r\nh\r\n:1\r\n",
+        "*1\r\n*3\r\n:-1\r\n:4\r\n*2\r\n$1\r\nh\r\n:1\r\n",
+        "*1\r\n*3\r\n:0\r\n:4\r\n*2\r\n$1\r\nh\r\n:0\r\n",
+        "*1\r\n*3\r\n:0\r\n:4\r\n*2\r\n$1\r\nh\r\n:65536\r\n",
         "*1\r\n*3\r\n:0\r\n:4\r\n*1\r\n$1\r\nh\r\n", "*1\r\n*3\r\n:0\r\n:4\r\n+h\r\n",
         "*1\r\n*3\r\n$1\r\n0\r\n:4\r\n*2\r\n$1\r\nh\r\n:1\r\n"}) {
     EXPECT_EQ(Topology::from_slots(value_of(wire), kSelf).code(), Errc::protocol) << wire;
@@ -142,7 +150,8 @@ TEST(TopologyTest, moves_and_their_limit) {
   EXPECT_EQ(topology.owner(7), nullptr);
   topology.move(7, {"a", 1});
   EXPECT_EQ(*topology.owner(7), (Endpoint{"a", 1}));
-  for (std::uint16_t i = 0; i < Topology::kNodesMax + 100; ++i) topology.move(8, {"n", static_cast<std::uint16_t>(i + 1)});
+  for (std::uint16_t i = 0; i < Topology::kNodesMax + 100; ++i)
+    topology.move(8, {"n", static_cast<std::uint16_t>(i + 1)});
   EXPECT_EQ(topology.nodes().size(), Topology::kNodesMax);
   EXPECT_NE(topology.owner(8), nullptr);
   EXPECT_EQ(topology.owner(16384), nullptr);

@@ -1,8 +1,8 @@
 #include "core/net/resp/slot.h"
 
-#include <array>
-
 #include "core/base/assert.h"
+
+#include <array>
 
 namespace farlift::resp {
 namespace {
@@ -46,7 +46,8 @@ Result<std::uint16_t> common_slot(std::span<const std::string_view> keys) {
   ASSERT(!keys.empty());
   const std::uint16_t slot = key_slot(keys.front());
   for (const std::string_view key : keys.subspan(1)) {
-    if (key_slot(key) != slot) return Error::make(Errc::invalid_argument, "CROSSSLOT: keys in different slots");
+    if (key_slot(key) != slot)
+      return Error::make(Errc::invalid_argument, "CROSSSLOT: keys in different slots");
   }
   return slot;
 }

@@ -1,14 +1,15 @@
-// Which of the 16384 slots of a cluster a key lives in: CRC-16 of the key, or of its hash tag (between the first '{' and
-// the next '}', when not empty).
+// Which of the 16384 slots of a cluster a key lives in: CRC-16 of the key, or of its hash tag
+// (between the first '{' and the next '}', when not empty).
 //
-// Threads: pure functions.      Errors: common_slot() is invalid_argument for keys of different slots ("CROSSSLOT").
+// Threads:    pure functions.
+// Errors:     common_slot() is invalid_argument for keys of different slots ("CROSSSLOT").
 #pragma once
+
+#include "core/base/result.h"
 
 #include <cstdint>
 #include <span>
 #include <string_view>
-
-#include "core/base/result.h"
 
 namespace farlift::resp {
 

@@ -26,11 +26,13 @@ std::optional<std::int64_t> integer_of(const Value* value) {
   return value->integer();
 }
 
-std::optional<Endpoint> endpoint_of(const Value* host, const Value* port, const Endpoint& answered_by) {
+std::optional<Endpoint> endpoint_of(const Value* host, const Value* port,
+                                    const Endpoint& answered_by) {
   const auto number = integer_of(port);
   if (!number || *number <= 0 || *number > 65535) return std::nullopt;
   Endpoint node{answered_by.host, static_cast<std::uint16_t>(*number)};
-  if (host != nullptr && host->is_text() && !host->text().empty() && host->text() != "?") node.host = host->text();
+  if (host != nullptr && host->is_text() && !host->text().empty() && host->text() != "?")
+    node.host = host->text();
   return node;
 }
 
@@ -60,7 +62,8 @@ Result<Topology> Topology::from_slots(const Value& reply, const Endpoint& answer
     const auto first = integer_of(&range.items()[0]);
     const auto last = integer_of(&range.items()[1]);
     const Value& primary = range.items()[2];
-    if (!first || !last || primary.type() != Type::array || primary.items().size() < 2) return malformed();
+    if (!first || !last || primary.type() != Type::array || primary.items().size() < 2)
+      return malformed();
     const auto node = endpoint_of(&primary.items()[0], &primary.items()[1], answered_by);
     if (!node) return malformed();
     TRY(topology.assign(*first, *last, *node));
@@ -68,20 +71,23 @@ Result<Topology> Topology::from_slots(const Value& reply, const Endpoint& answer
   return topology;
 }
 
-Result<Topology> Topology::from_shards(const Value& reply, const Endpoint& answered_by, bool use_tls) {
+Result<Topology> Topology::from_shards(const Value& reply, const Endpoint& answered_by,
+                                       bool use_tls) {
   if (reply.type() != Type::array) return malformed();
   Topology topology;
   for (const Value& shard : reply.items()) {
     const Value* slots = field(shard, "slots");
     const Value* nodes = field(shard, "nodes");
-    if (slots == nullptr || slots->type() != Type::array || slots->items().size() % 2 != 0) return malformed();
+    if (slots == nullptr || slots->type() != Type::array || slots->items().size() % 2 != 0)
+      return malformed();
     if (nodes == nullptr || nodes->type() != Type::array) return malformed();
     std::optional<Endpoint> primary;
     for (const Value& node : nodes->items()) {
       const Value* role = field(node, "role");
       if (role == nullptr || !role->is_text()) return malformed();
       if (role->text() != "master" && role->text() != "primary") continue;
-      primary = endpoint_of(field(node, "endpoint"), field(node, use_tls ? "tls-port" : "port"), answered_by);
+      primary = endpoint_of(field(node, "endpoint"), field(node, use_tls ? "tls-port" : "port"),
+                            answered_by);
       if (!primary) return malformed();
       break;
     }
@@ -107,7 +113,8 @@ void Topology::move(std::uint16_t slot, const Endpoint& to) {
 }
 
 std::size_t Topology::slots_covered() const noexcept {
-  return static_cast<std::size_t>(std::ranges::count_if(owner_, [](std::uint16_t o) { return o != kNone; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(owner_, [](std::uint16_t o) { return o != kNone; }));
 }
 
 }  // namespace farlift::resp

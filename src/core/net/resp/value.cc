@@ -1,5 +1,7 @@
 #include "core/net/resp/value.h"
 
+#include "core/base/assert.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -7,25 +9,36 @@
 #include <iterator>
 #include <utility>
 
-#include "core/base/assert.h"
-
 namespace farlift::resp {
 
 std::string_view type_name(Type type) noexcept {
   switch (type) {
-    case Type::null: return "null";
-    case Type::boolean: return "boolean";
-    case Type::integer: return "integer";
-    case Type::real: return "double";
-    case Type::big_number: return "big number";
-    case Type::simple: return "simple string";
-    case Type::bulk: return "bulk string";
-    case Type::verbatim: return "verbatim string";
-    case Type::error: return "error";
-    case Type::array: return "array";
-    case Type::map: return "map";
-    case Type::set: return "set";
-    case Type::push: return "push";
+    case Type::null:
+      return "null";
+    case Type::boolean:
+      return "boolean";
+    case Type::integer:
+      return "integer";
+    case Type::real:
+      return "double";
+    case Type::big_number:
+      return "big number";
+    case Type::simple:
+      return "simple string";
+    case Type::bulk:
+      return "bulk string";
+    case Type::verbatim:
+      return "verbatim string";
+    case Type::error:
+      return "error";
+    case Type::array:
+      return "array";
+    case Type::map:
+      return "map";
+    case Type::set:
+      return "set";
+    case Type::push:
+      return "push";
   }
   return "unknown";
 }
@@ -69,7 +82,8 @@ void ByteBuffer::release() noexcept {
 bool ByteBuffer::reserve(std::size_t capacity) noexcept {
   ASSERT(!borrowed_);
   if (capacity <= capacity_) return true;
-  // realloc moves the pages of a long block instead of its bytes, and leaves the new part untouched.
+  // realloc moves the pages of a long block instead of its bytes, and leaves the new part
+  // untouched.
   void* grown = std::realloc(data_, capacity);
   if (grown == nullptr) return false;
   data_ = static_cast<std::byte*>(grown);
@@ -202,26 +216,34 @@ void Value::add_attributes(std::vector<Value> pairs) {
   if (attributes_ == nullptr) {
     attributes_ = std::make_unique<std::vector<Value>>(std::move(pairs));
   } else {
-    attributes_->insert(attributes_->end(), std::make_move_iterator(pairs.begin()), std::make_move_iterator(pairs.end()));
+    attributes_->insert(attributes_->end(), std::make_move_iterator(pairs.begin()),
+                        std::make_move_iterator(pairs.end()));
   }
 }
 
 bool operator==(const Value& a, const Value& b) {
   if (a.type_ != b.type_ || !std::ranges::equal(a.attributes(), b.attributes())) return false;
   switch (a.type_) {
-    case Type::null: return true;
-    case Type::boolean: return a.boolean_ == b.boolean_;
-    case Type::integer: return a.integer_ == b.integer_;
-    case Type::real: return a.real_ == b.real_ || (std::isnan(a.real_) && std::isnan(b.real_));
-    case Type::verbatim: return std::ranges::equal(a.format_, b.format_) && a.text_.text() == b.text_.text();
+    case Type::null:
+      return true;
+    case Type::boolean:
+      return a.boolean_ == b.boolean_;
+    case Type::integer:
+      return a.integer_ == b.integer_;
+    case Type::real:
+      return a.real_ == b.real_ || (std::isnan(a.real_) && std::isnan(b.real_));
+    case Type::verbatim:
+      return std::ranges::equal(a.format_, b.format_) && a.text_.text() == b.text_.text();
     case Type::big_number:
     case Type::simple:
     case Type::bulk:
-    case Type::error: return a.text_.text() == b.text_.text();
+    case Type::error:
+      return a.text_.text() == b.text_.text();
     case Type::array:
     case Type::map:
     case Type::set:
-    case Type::push: return a.items_ == b.items_;
+    case Type::push:
+      return a.items_ == b.items_;
   }
   return false;
 }

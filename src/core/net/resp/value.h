@@ -1,8 +1,10 @@
 // Value: one RESP reply, of either protocol version.
 //
-// Invariants: only the accessors that belong to type() may be called (ASSERT). A map's items alternate key, value.
-//             A borrowed value points into memory that the receiver supplied and must not outlive it.
-// Threads:    plain value, move-only.      Errors: none.
+// Invariants: only the accessors that belong to type() may be called (ASSERT). A map's items
+//             alternate key, value. A borrowed value points into memory that the receiver supplied
+//             and must not outlive it.
+// Threads:    plain value, move-only.
+// Errors:     none.
 #pragma once
 
 #include <cstddef>
@@ -86,14 +88,16 @@ class Value {
   std::string_view text() const;             // any is_text() type
   std::span<const std::byte> bytes() const;  // the same
   std::string_view verbatim_format() const;  // three characters
-  bool borrowed() const noexcept { return text_.borrowed(); }  // its bytes are in the memory that the receiver supplied
-  std::span<const Value> items() const;      // any is_aggregate() type
+  bool borrowed() const noexcept {
+    return text_.borrowed();
+  }                                      // its bytes are in the memory that the receiver supplied
+  std::span<const Value> items() const;  // any is_aggregate() type
   std::vector<Value> take_items() &&;
   // Of a map: the value beside the first key whose text is `key`; nullptr when there is none.
   const Value* find(std::string_view key) const;
 
-  // Copies the first bulk string (this value, or the first among its items at any depth) into `memory` and borrows it from
-  // there, if it fits and does not lie there already.
+  // Copies the first bulk string (this value, or the first among its items at any depth) into
+  // `memory` and borrows it from there, if it fits and does not lie there already.
   void move_first_bulk(std::span<std::byte> memory);
 
   // RESP3 attributes sent ahead of this value: alternating key, value; mostly empty.
