@@ -29,7 +29,8 @@ class SoftInitiator final : public Initiator {
   static constexpr std::uint64_t kInlineReadBytesMax = 64u << 10; // such host reads are done inside post()
   static constexpr std::uint64_t kReadPieceBytesMax = 1u << 20;   // one process_vm_readv
   static constexpr std::uint64_t kReadBytesPerPoll = 4u << 20;    // then poll() returns
-  static constexpr std::uint64_t kSendBytesMax = 1u << 20;        // one sendmsg
+  static constexpr std::uint64_t kSendBytesMax = 128u << 10;       // one sendmsg
+  static constexpr std::uint64_t kReceiveBytesMax = 256u << 10;  // one recvmsg of a read's payload
   static constexpr std::size_t kEntriesMax = 4096;                // cached registry entries of a link
   static constexpr Duration kLeaveLimit = std::chrono::seconds(2);
 

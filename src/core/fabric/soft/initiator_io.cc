@@ -163,14 +163,15 @@ ssize_t SoftInitiator::receive_frame(Link& link, std::size_t& room) {
     if (n > 0) link.frame_left -= static_cast<std::uint64_t>(n);
     return n;
   }
-  iovec parts[2] = {{slot->operation.local.data() + slot->done_bytes, link.frame_left}, {link.buffer.data(), kReplyBytes}};
+  const std::uint64_t want = std::min(link.frame_left, kReceiveBytesMax);
+  iovec parts[2] = {{slot->operation.local.data() + slot->done_bytes, want}, {link.buffer.data(), kReplyBytes}};
   msghdr message{};
   message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  room = static_cast<std::size_t>(link.frame_left) + kReplyBytes;
+  message.msg_iovlen = want == link.frame_left ? 2 : 1;
+  room = static_cast<std::size_t>(want) + (want == link.frame_left ? kReplyBytes : 0);
   const ssize_t n = ::recvmsg(link.fd.get(), &message, MSG_DONTWAIT);
   if (n <= 0) return n;
-  const std::uint64_t payload = std::min(static_cast<std::uint64_t>(n), link.frame_left);
+  const std::uint64_t payload = std::min(static_cast<std::uint64_t>(n), want);
   link.frame_left -= payload;
   slot->done_bytes += payload;
   link.have = static_cast<std::size_t>(static_cast<std::uint64_t>(n) - payload);

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 
@@ -16,7 +17,6 @@ namespace {
 
 constexpr std::uint64_t kListenerId = 1;
 constexpr std::uint64_t kClosedId = 2;
-constexpr std::uint64_t kHelperId = 3;
 constexpr int kBacklog = 512;
 constexpr int kEventsAtOnce = 4;
 
@@ -52,9 +52,8 @@ Status SoftTarget::start(const TargetOptions& options) {
   if (::listen(listener_.get(), kBacklog) != 0) return Error::from_errno("soft target listen");
   TRY_ASSIGN(const SocketAddress bound, SocketAddress::of_socket(listener_.get()));
   address_ = bound.encode();
-  TRY(watch_fd(epoll_.get(), listener_.get(), kListenerId, EPOLLIN | EPOLLEXCLUSIVE));
+  TRY(watch_fd(epoll_.get(), listener_.get(), kListenerId, EPOLLIN));
   TRY(watch_fd(epoll_.get(), closed_event_.get(), kClosedId, EPOLLIN));
-  TRY(watch_fd(epoll_.get(), helper_event_.get(), kHelperId, EPOLLIN | EPOLLEXCLUSIVE));
   if (options.own_thread) {
     thread_ = std::thread([this] {
       ::pthread_setname_np(::pthread_self(), "soft-target");
@@ -99,6 +98,9 @@ Status SoftTarget::close() {
   return {};
 }
 
+// One thread at a time leads: it alone sleeps on the epoll set, so that one warm thread serves a stream of events. The
+// others follow: they sleep until there is a copy to share or the lead to take. Waking one costs as much as copying half
+// a megabyte, hence the lead changes hands only when its holder leaves or is busy for long.
 Result<bool> SoftTarget::progress(int timeout_ms, int fd) {
   {
     MutexLock lock(inside_mutex_);
@@ -106,7 +108,19 @@ Result<bool> SoftTarget::progress(int timeout_ms, int fd) {
     ++inside_;
   }
   bool fd_ready = false;
-  if (!pull_piece(nullptr) && wait_events(timeout_ms, fd, fd_ready)) run_events(0);
+  if (!pull_piece(nullptr)) {
+    bool leading = try_lead();
+    if (!leading) {
+      followers_.fetch_add(1);
+      leading = try_lead();  // it may have been given up before we were counted
+      if (!leading) fd_ready = follow(timeout_ms, fd);
+      followers_.fetch_sub(1);
+    }
+    if (leading) {
+      fd_ready = lead(timeout_ms, fd, leading);
+      if (leading) give_up_lead();
+    }
+  }
   {
     MutexLock lock(inside_mutex_);
     if (--inside_ == 0) left_.notify_all();
@@ -115,45 +129,70 @@ Result<bool> SoftTarget::progress(int timeout_ms, int fd) {
   return fd_ready;
 }
 
-// Sleeps until the set or `fd` is readable. True when the set has events that were not run yet.
-bool SoftTarget::wait_events(int timeout_ms, int fd, bool& fd_ready) {
-  pollfd polls[2] = {{epoll_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
-  const nfds_t count = fd >= 0 ? 2 : 1;
-  int ready = 0;
-  const std::uint32_t spin_us = domain_.options().spin_us;
-  if (spin_us > 0 && timeout_ms != 0) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(spin_us);
-    while ((ready = ::poll(polls, count, 0)) == 0 && std::chrono::steady_clock::now() < until) {
-    }
-  }
-  if (ready == 0 && fd < 0) {
-    run_events(timeout_ms);
-    return false;
-  }
-  if (ready == 0) {
-    ++waiting_;
-    ready = ::poll(polls, count, timeout_ms);
-    --waiting_;
-  }
-  fd_ready = ready > 0 && count == 2 && polls[1].revents != 0;
-  return ready > 0 && polls[0].revents != 0;
+bool SoftTarget::try_lead() noexcept {
+  bool free = false;
+  return led_.compare_exchange_strong(free, true);
 }
 
-bool SoftTarget::run_events(int timeout_ms) {
+void SoftTarget::give_up_lead() noexcept {
+  led_.store(false);
+  wake_follower();
+}
+
+void SoftTarget::wake_follower() noexcept {
+  if (followers_.load() == 0) return;
+  const std::uint64_t one = 1;
+  if (::write(helper_event_.get(), &one, sizeof one) < 0) return;  // full of tokens: enough are awake
+}
+
+// Sleeps until a token, `fd`, or the end; true when `fd` is readable.
+bool SoftTarget::follow(int timeout_ms, int fd) {
+  pollfd polls[3] = {{helper_event_.get(), POLLIN, 0}, {closed_event_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
+  if (::poll(polls, fd >= 0 ? 3 : 2, timeout_ms) <= 0) return false;
+  std::uint64_t token = 0;
+  if (polls[0].revents != 0 && ::read(helper_event_.get(), &token, sizeof token) == sizeof token) {
+    while (!closed_.load(std::memory_order_relaxed) && pull_piece(nullptr)) {
+    }
+  }
+  return fd >= 0 && polls[2].revents != 0;
+}
+
+// Waits for events and runs them. With an `fd` it goes on until that is readable or the time is over, since its caller
+// waits for nothing else; without one it returns after some work. `leading` tells whether the lead is still ours.
+bool SoftTarget::lead(int timeout_ms, int fd, bool& leading) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::chrono::microseconds spin(domain_.options().spin_us);
+  for (;;) {
+    int left_ms = timeout_ms;
+    if (timeout_ms > 0) {
+      const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
+      left_ms = std::max(0, timeout_ms - static_cast<int>(spent.count()));
+    }
+    pollfd polls[2] = {{epoll_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
+    const nfds_t count = fd >= 0 ? 2 : 1;
+    if (spin.count() > 0 && left_ms != 0) {
+      const auto until = std::chrono::steady_clock::now() + spin;
+      while (::poll(polls, count, 0) == 0 && std::chrono::steady_clock::now() < until) {
+      }
+    }
+    if (fd < 0) {
+      run_events(left_ms, leading);
+      return false;
+    }
+    const int ready = ::poll(polls, count, left_ms);
+    if (polls[1].revents != 0) return true;
+    if (ready <= 0 || !run_events(0, leading) || !leading) return false;
+    if (closed_.load(std::memory_order_relaxed) || timeout_ms == 0) return false;
+  }
+}
+
+bool SoftTarget::run_events(int timeout_ms, bool& leading) {
   epoll_event events[kEventsAtOnce];
-  if (timeout_ms != 0) ++waiting_;
   const int n = ::epoll_wait(epoll_.get(), events, kEventsAtOnce, timeout_ms);
-  if (timeout_ms != 0) --waiting_;
   for (int i = 0; i < n && !closed_.load(std::memory_order_relaxed); ++i) {
     const std::uint64_t id = events[i].data.u64;
     if (id == kListenerId) {
       accept_links();
-    } else if (id == kHelperId) {
-      std::uint64_t token = 0;
-      if (::read(helper_event_.get(), &token, sizeof token) == sizeof token) {
-        while (!closed_.load(std::memory_order_relaxed) && pull_piece(nullptr)) {
-        }
-      }
     } else if (id != kClosedId) {
       LinkRef link;
       {
@@ -161,7 +200,7 @@ bool SoftTarget::run_events(int timeout_ms) {
         const auto found = links_.find(id);
         if (found != links_.end()) link = found->second;
       }
-      if (link) serve(link);
+      if (link) serve(link, leading);
     }
   }
   return n > 0;
@@ -212,7 +251,7 @@ void SoftTarget::arm(TargetLink& link) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, link.fd.get(), &event);
 }
 
-void SoftTarget::serve(const LinkRef& link) {
+void SoftTarget::serve(const LinkRef& link, bool& leading) {
   {
     MutexLock lock(link->mutex);
     if (link->ended) return;
@@ -223,7 +262,7 @@ void SoftTarget::serve(const LinkRef& link) {
     link->claimed = true;
   }
   for (;;) {
-    if (!serve_claimed(link)) {
+    if (!serve_claimed(link, leading)) {
       end_link(link);
       return;
     }
@@ -238,9 +277,13 @@ void SoftTarget::serve(const LinkRef& link) {
 }
 
 // Receives and copies until there is nothing to do; false when the link is over.
-bool SoftTarget::serve_claimed(const LinkRef& link) {
+bool SoftTarget::serve_claimed(const LinkRef& link, bool& leading) {
   std::uint64_t moved = 0;
   while (!closed_.load(std::memory_order_relaxed) && moved < kServeBytesMax) {
+    if (leading && moved >= kLeadBytesMax && followers_.load(std::memory_order_relaxed) > 0) {
+      leading = false;  // other links shall not wait for this one
+      give_up_lead();
+    }
     const Step step = receive(link, moved);
     if (step == Step::ended) return false;
     if (step == Step::more) continue;

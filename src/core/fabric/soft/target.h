@@ -1,4 +1,5 @@
-// SoftTarget: the passive side. A listener and its links in one epoll set; whoever calls progress() lands bytes.
+// SoftTarget: the passive side. A listener and its links in one epoll set; whoever calls progress() lands bytes: one
+// thread leads (waits for events), others follow (help with large copies, take the lead over).
 //
 // Work is handed out so that one link never has two receivers (EPOLLONESHOT and a claim), while the pieces of its pulls
 // may be copied by several threads at once. All copying goes through Registry::begin(), piece by piece.
@@ -23,9 +24,10 @@ namespace farlift::fabric::soft {
 
 class SoftTarget final : public TargetEndpoint {
  public:
-  static constexpr std::uint64_t kLandPieceBytesMax = 256u << 10;   // one recv: how long a close may wait
+  static constexpr std::uint64_t kLandPieceBytesMax = 256u << 10;  // one recv: how long a close may wait
   static constexpr std::uint64_t kPullPieceBytesMax = 1u << 20;     // one process_vm_readv
   static constexpr std::uint64_t kParallelPullBytesMin = 4u << 20;  // below it a second thread costs more than it brings
+  static constexpr std::uint64_t kLeadBytesMax = 4u << 20;          // served on one link, then a follower takes the lead
   static constexpr std::uint64_t kServeBytesMax = 16u << 20;        // then other links get a turn
   static constexpr std::size_t kOutBytesMax = 64u << 10;            // unsent replies of a link; then it is not read
   static constexpr std::size_t kReadsPerLinkMax = 1024;
@@ -55,12 +57,16 @@ class SoftTarget final : public TargetEndpoint {
   Status start(const TargetOptions& options);
 
   // target.cc: events
-  bool wait_events(int timeout_ms, int fd, bool& fd_ready);
-  bool run_events(int timeout_ms);
+  bool try_lead() noexcept;
+  void give_up_lead() noexcept;
+  void wake_follower() noexcept;
+  bool lead(int timeout_ms, int fd, bool& leading);
+  bool follow(int timeout_ms, int fd);
+  bool run_events(int timeout_ms, bool& leading);
   void accept_links();
   void refuse_without_descriptor();
-  void serve(const LinkRef& link);
-  bool serve_claimed(const LinkRef& link);
+  void serve(const LinkRef& link, bool& leading);
+  bool serve_claimed(const LinkRef& link, bool& leading);
   void arm(TargetLink& link) REQUIRES(link.mutex);
   void end_link(const LinkRef& link);
   void finish_link(const LinkRef& link);
@@ -87,7 +93,6 @@ class SoftTarget final : public TargetEndpoint {
   void add_pull(const LinkRef& link, const Request& request);
   bool pull_piece(TargetLink* of_link);  // nullptr: of any link
   ReplyStatus copy_piece(const TargetLink& link, const Request& request, std::uint64_t from, std::uint64_t length);
-  void call_helper();
 
   SoftDomain& domain_;
   const std::uint32_t connections_max_;
@@ -95,9 +100,10 @@ class SoftTarget final : public TargetEndpoint {
   UniqueFd epoll_;
   UniqueFd listener_;
   UniqueFd closed_event_;   // readable for good once closed
-  UniqueFd helper_event_;   // a semaphore: one token wakes one thread for pull pieces
+  UniqueFd helper_event_;   // a semaphore: one token wakes one follower
   std::atomic<bool> closed_{false};
-  std::atomic<std::uint32_t> waiting_{0};        // threads asleep in progress()
+  std::atomic<bool> led_{false};                 // some thread waits on the epoll set, or runs what it got there
+  std::atomic<std::uint32_t> followers_{0};      // threads of progress() that do not lead
   std::atomic<std::uint64_t> pieces_waiting_{0}; // bytes of pulls not yet handed out
 
   Mutex close_mutex_;

@@ -1,6 +1,3 @@
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "core/fabric/soft/target.h"
@@ -17,13 +14,7 @@ void SoftTarget::add_pull(const LinkRef& link, const Request& request) {
     jobs_.push_back(std::move(job));
     ++link->pulls;
   }
-  if (before < kParallelPullBytesMin && before + request.length.raw() >= kParallelPullBytesMin) call_helper();
-}
-
-void SoftTarget::call_helper() {
-  if (waiting_.load() == 0) return;  // everybody is busy, and looks for pieces before sleeping
-  const std::uint64_t one = 1;
-  if (::write(helper_event_.get(), &one, sizeof one) < 0) return;  // the counter is full of tokens: enough are awake
+  if (before < kParallelPullBytesMin && before + request.length.raw() >= kParallelPullBytesMin) wake_follower();
 }
 
 // Copies one piece of the first pull (of `of_link`, or of any link); false when there is none to hand out.
