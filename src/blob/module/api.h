@@ -217,6 +217,10 @@ struct CommandInfo {
   X(CloseKey, void, (Key*))                                                                                           \
   X(KeyType, int, (Key*))                                                                                             \
   X(UnlinkKey, int, (Key*))                                                                                           \
+  X(GetExpire, Milliseconds, (Key*))                                                                                  \
+  X(GetLRU, int, (Key*, Milliseconds*))                                                                               \
+  X(GetLFU, int, (Key*, long long*))                                                                                  \
+  X(RandomKey, String*, (Ctx*))                                                                                       \
   X(SetExpire, int, (Key*, Milliseconds))                                                                             \
   X(SignalModifiedKey, int, (Ctx*, String*))                                                                          \
   X(NotifyKeyspaceEvent, int, (Ctx*, int, const char*, String*))                                                      \
@@ -250,6 +254,7 @@ struct CommandInfo {
   X(GetServerInfo, ServerInfo*, (Ctx*, const char*))                                                                  \
   X(FreeServerInfo, void, (Ctx*, ServerInfo*))                                                                        \
   X(ServerInfoGetFieldUnsigned, unsigned long long, (ServerInfo*, const char*, int*))                                 \
+  X(ServerInfoGetFieldC, const char*, (ServerInfo*, const char*))                                                     \
   X(SubscribeToServerEvent, int, (Ctx*, Event, EventFn))                                                              \
   X(ScanCursorCreate, ScanCursor*, ())                                                                                \
   X(ScanCursorDestroy, void, (ScanCursor*))                                                                           \

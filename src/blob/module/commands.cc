@@ -28,7 +28,6 @@ struct CommandSpec {
 };
 
 constexpr std::uint64_t kReads = vk::kKeyReadOnly | vk::kKeyAccess;
-constexpr std::uint64_t kReadsNothing = vk::kKeyReadOnly;
 constexpr std::uint64_t kWrites = vk::kKeyOverwrite | vk::kKeyUpdate;
 
 constexpr std::array kCommands = {
@@ -42,7 +41,7 @@ constexpr std::array kCommands = {
                 "Returns a large object in the reply.", "O(N) in the object's length"},
     CommandSpec{wire::kTcpSet, tcp_set, "write deny-oom fast deny-script blocking", "write fast largeobj", 1, kWrites, 3,
                 "Stores a large object from the request.", "O(N) in the object's length"},
-    CommandSpec{wire::kInfo, blob_info, "readonly fast", "read fast largeobj", 1, kReadsNothing, -2,
+    CommandSpec{wire::kInfo, blob_info, "readonly fast", "read fast largeobj", 1, kReads, -2,
                 "Returns length, CRC-32C and tier of a large object.", "O(1)"},
 };
 

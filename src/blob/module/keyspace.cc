@@ -17,24 +17,6 @@ constexpr const char kReadOnly[] = "READONLY You can't write against a read only
 // Below this a needless copy for propagation costs less than asking whether there is anybody to feed.
 constexpr std::uint64_t kAskBeforeCopyBytes = 64 * 1024;
 
-class OpenedKey {
- public:
-  OpenedKey(vk::Ctx* ctx, vk::String* name, int mode) : key_(vk::OpenKey(ctx, name, mode)) {}
-  ~OpenedKey() { vk::CloseKey(key_); }
-  OpenedKey(const OpenedKey&) = delete;
-  OpenedKey& operator=(const OpenedKey&) = delete;
-  vk::Key* get() const noexcept { return key_; }
-  bool empty() const { return key_ == nullptr || vk::KeyType(key_) == vk::kKeyEmpty; }
-  // nullptr when the key is empty or of another type.
-  Value* value() const {
-    if (empty() || vk::ModuleTypeGetType(key_) != module().type()) return nullptr;
-    return static_cast<Value*>(vk::ModuleTypeGetValue(key_));
-  }
-
- private:
-  vk::Key* key_;
-};
-
 void propagate(vk::Ctx* ctx, vk::String* key, const store::Object& object, vk::String* payload) {
   if (payload != nullptr) {
     vk::Replicate(ctx, wire::kTcpSet, "ss", key, payload);
@@ -68,6 +50,11 @@ Committed put(const OpenedKey& key, std::unique_ptr<Value> fresh, bool exists) {
 }
 
 }  // namespace
+
+Value* OpenedKey::value() const {
+  if (empty() || vk::ModuleTypeGetType(key_) != module().type()) return nullptr;
+  return static_cast<Value*>(vk::ModuleTypeGetValue(key_));
+}
 
 Lookup lookup(vk::Ctx* ctx, vk::String* key, bool touch) {
   const int quietly = vk::kOpenNoTouch | vk::kOpenNoNotify | vk::kOpenNoStats;
@@ -123,11 +110,13 @@ bool propagation_wanted() {
   return replication.number("repl_backlog_active") != 0 || replication.number("connected_slaves") != 0;
 }
 
-bool evict(vk::Ctx* ctx, vk::String* key, store::SegmentId victim) {
+bool evict(vk::Ctx* ctx, vk::String* key, std::optional<store::SegmentId> victim) {
   {
     const OpenedKey opened(ctx, key, vk::kRead | vk::kWrite | vk::kOpenNoTouch | vk::kOpenNoNotify | vk::kOpenNoStats);
-    const Value* value = opened.value();
-    if (value == nullptr || value->object()->segment() != victim) return false;
+    Value* value = opened.value();
+    if (value == nullptr || (victim && value->object()->segment() != *victim)) return false;
+    // The server frees values on a thread of its own, some time; whoever evicts wants the room now.
+    value->abandon();
     if (vk::UnlinkKey(opened.get()) != vk::kOk) return false;
   }
   vk::SignalModifiedKey(ctx, key);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "blob/module/api.h"
 #include "blob/module/value.h"
@@ -34,7 +35,23 @@ int reply_committed(vk::Ctx* ctx, Committed outcome);
 // True when a commit will be fed to replicas or an AOF.
 bool propagation_wanted();
 
-// Deletes the key if it still holds an object of `victim`; fires "evicted" and tells replicas. True when it did.
-bool evict(vk::Ctx* ctx, vk::String* key, store::SegmentId victim);
+// Deletes the key if it still holds a large object (of segment `victim`, when given); fires "evicted" and tells replicas.
+// The storage is free at once, unless a transfer pins it. True when it did.
+bool evict(vk::Ctx* ctx, vk::String* key, std::optional<store::SegmentId> victim);
+
+// An opened key, closed with the scope.
+class OpenedKey {
+ public:
+  OpenedKey(vk::Ctx* ctx, vk::String* name, int mode) : key_(vk::OpenKey(ctx, name, mode)) {}
+  ~OpenedKey() { vk::CloseKey(key_); }
+  OpenedKey(const OpenedKey&) = delete;
+  OpenedKey& operator=(const OpenedKey&) = delete;
+  vk::Key* get() const noexcept { return key_; }
+  bool empty() const { return key_ == nullptr || vk::KeyType(key_) == vk::kKeyEmpty; }
+  Value* value() const;  // nullptr when the key is empty or of another type
+
+ private:
+  vk::Key* key_;
+};
 
 }  // namespace farlift::blob

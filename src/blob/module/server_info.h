@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "blob/module/api.h"
 
@@ -20,6 +21,11 @@ class ServerInfoView {
     int error = vk::kOk;
     const unsigned long long value = vk::ServerInfoGetFieldUnsigned(info_, field, &error);
     return error == vk::kOk ? value : 0;
+  }
+  // The view lives as long as this object; empty when absent.
+  std::string_view text(const char* field) const {
+    const char* value = vk::ServerInfoGetFieldC(info_, field);
+    return value == nullptr ? std::string_view() : std::string_view(value);
   }
 
  private:

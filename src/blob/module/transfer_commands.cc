@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "blob/module/commands.h"
+#include "blob/module/evictor.h"
 #include "blob/module/keyspace.h"
 #include "blob/module/module.h"
 #include "blob/module/operation.h"
@@ -124,7 +125,7 @@ int rdma_set(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
   if (binding == nullptr) return reply_error(ctx, wire::text::kNoSession);
   if (wire::coverage(operands->regions) < operands->length) return reply_error(ctx, wire::text::kCoverage);
   if (lookup(ctx, argv[1], false).found == Found::other_type) return reply_error(ctx, wire::text::kWrongType);
-  auto draft = module().store().reserve(operands->length, BlobStore::Growth::within_maxmemory);
+  auto draft = reserve_or_evict(ctx, operands->key, operands->length);
   if (!draft.ok()) return reply_no_room(ctx, draft.error());
   auto op = make_operation(ctx, OperationKind::rdma_set, argv[1]);
   op->binding = std::move(binding);
@@ -177,8 +178,8 @@ int tcp_set(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
   if (!operands) return reply_refusal(ctx, operands.error());
   if (lookup(ctx, argv[1], false).found == Found::other_type) return reply_error(ctx, wire::text::kWrongType);
   const Length length(operands->value.size());
-  auto draft = module().store().reserve(
-      length, stream ? BlobStore::Growth::at_any_cost : BlobStore::Growth::within_maxmemory);
+  auto draft = stream ? module().store().reserve(length, BlobStore::Growth::at_any_cost)
+                      : reserve_or_evict(ctx, operands->key, length);
   if (!draft.ok()) return reply_no_room(ctx, draft.error());
   const std::uint64_t started = module().next_start();
   const long long pause_ms = module().settings().get().test_pause_before_finalize_set_ms;
