@@ -94,15 +94,18 @@ void Runner::run() {
     }
     const bool moved = engine_->step();
     if (stopping && clock_.now() >= deadline) engine_->close();
+    bool more = false;
     {
       MutexLock lock(mutex_);
       busy_ = engine_->live() > 0;
-      if (!busy_ && queue_.empty()) {
+      more = !queue_.empty();
+      if (!busy_ && !more) {
         idle_.notify_all();
         if (stopping_) break;
       }
     }
-    if (!moved) engine_->wait(stopping ? milliseconds_until(deadline, clock_.now()) : -1);
+    // step() takes in wake-ups: one that belongs to a command queued since the swap is gone by now.
+    if (!moved && !more) engine_->wait(stopping ? milliseconds_until(deadline, clock_.now()) : -1);
   }
   engine_->close();
 }
