@@ -130,7 +130,7 @@ def preload_of(options):
     return found if os.path.isabs(found) and os.path.exists(found) else ""
 
 
-def run_pytest(options, env, work, tally, folders, title, python=PYTHON):
+def run_pytest(options, env, work, tally, folders, title, python=PYTHON, sanitized=True):
     print(f"-- {title}", flush=True)
     report = os.path.join(work, re.sub(r"\W+", "_", title) + ".xml")
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "console_output_style=classic",
@@ -139,7 +139,7 @@ def run_pytest(options, env, work, tally, folders, title, python=PYTHON):
         command.append("--long")
     if options.only:
         command += ["-k", options.only]
-    if options.sanitizer_preload:
+    if options.sanitizer_preload and sanitized:
         env = dict(env, LD_PRELOAD=options.sanitizer_preload, PYTHONMALLOC="malloc",
                    ASAN_OPTIONS=SANITIZER_OPTIONS["ASAN_OPTIONS"].replace("detect_leaks=1", "detect_leaks=0"))
     code = None
@@ -269,7 +269,7 @@ def main():
     try:
         env = environment(options, work)
         run_ctest(options, env, work, tally)
-        run_pytest(options, dict(env, LD_PRELOAD=""), work, tally, ["tests/tools"], "tests of the tools")
+        run_pytest(options, env, work, tally, ["tests/tools"], "tests of the tools", sanitized=False)
         if options.mode != "quick":
             python = PYTHON
             if options.mode == "full":

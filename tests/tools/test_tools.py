@@ -160,3 +160,27 @@ def test_spec_cases_refuses_a_broken_list(tmp_path, edit, complaint):
     cases(tmp_path, edit)
     code, out = run("spec_cases.py", tmp_path)
     assert code == 2 and complaint in out
+
+
+def load(tool):
+    import importlib.util
+    spec = importlib.util.spec_from_file_location(tool, os.path.join(ROOT, "tools", tool + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_format_keeps_hanging_indents():
+    wide = "word " * 22
+    text = ("// Purpose.\n//\n// Threads:    any. " + wide + "\n//             second line.\n"
+            "// Errors:     none.\nint x;  // " + "y" * 120 + "\n  // short\n")
+    out = load("format").wrap_comments(text).split("\n")
+    assert out[0] == "// Purpose." and out[1] == "//"
+    assert out[2].startswith("// Threads:    any. word") and len(out[2]) <= 100
+    assert out[3].startswith("//             word") and out[3].endswith("second line.")
+    assert out[4] == "// Errors:     none." and out[6] == "  // short"
+
+
+def test_format_leaves_what_fits():
+    text = "// a\n//   code();\n//   more();\n//\n// b  c\n#include <x>\n"
+    assert load("format").wrap_comments(text) == text
