@@ -113,8 +113,8 @@ void Pool::give_back(Storage& storage) noexcept {
   PoolSegment& segment = *storage.segment_;
   Impl& pool = segment.pool;
   MutexLock lock(pool.mutex);
-  const auto give = [&](Offset offset, Length length) {
-    if (pool.holds > 0) {
+  const auto give = [&segment, held = pool.holds > 0](Offset offset, Length length) {
+    if (held) {
       segment.map.quarantine(page_at(offset), pages_of(length));
     } else {
       segment.map.give(page_at(offset), pages_of(length));

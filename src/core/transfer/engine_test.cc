@@ -138,7 +138,7 @@ struct Scene {
     for (int quiet = 0; quiet < 3;) quiet = engine->step() ? 0 : quiet + 1;
   }
   template <class Change>
-  void change(Change set) {
+  void change(Change set) FARLIFT_TS(no_thread_safety_analysis) {  // it cannot follow the mutex into a lambda
     MutexLock lock(world.mutex);
     set(world);
   }

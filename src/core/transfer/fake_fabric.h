@@ -190,7 +190,7 @@ class Initiator final : public fabric::Initiator {
     haunted_.clear();
   }
 
-  bool lends(std::span<const std::byte> memory) const REQUIRES(world_.mutex) {
+  bool lends(std::span<const std::byte> memory) const {  // the world's mutex is held
     const auto overlaps = [memory](std::span<const std::byte> other) {
       return other.data() < memory.data() + memory.size() && memory.data() < other.data() + other.size();
     };

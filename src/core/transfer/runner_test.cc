@@ -51,7 +51,7 @@ struct Scene {
     return job;
   }
   template <class Change>
-  void change(Change set) {
+  void change(Change set) FARLIFT_TS(no_thread_safety_analysis) {  // it cannot follow the mutex into a lambda
     MutexLock lock(world.mutex);
     set(world);
   }
