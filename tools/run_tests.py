@@ -25,6 +25,7 @@ SANITIZER_OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:history_size=4:suppressions="
                     + os.path.join(ROOT, "tools", "tsan.supp"),
+    "LSAN_OPTIONS": "print_suppressions=0:suppressions=" + os.path.join(ROOT, "tools", "lsan.supp"),
 }
 
 

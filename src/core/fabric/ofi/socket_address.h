@@ -2,8 +2,8 @@
 //
 // Invariants: normalised bytes compare equal exactly when they name the same listener.
 // Threads:    pure functions.
-// Errors:     unsupported (length or family), permission (an address that must never be a target, or
-//             no port).
+// Errors:     unsupported (length or family); permission (must never be a target, or has no
+//             port).
 #pragma once
 
 #include "core/base/result.h"
