@@ -18,7 +18,7 @@ constexpr int kEventsAtOnce = 64;
 
 }  // namespace
 
-SoftInitiator::SoftInitiator(SoftDomain& domain, const InitiatorOptions& options) : domain_(domain), options_(options) {
+SoftInitiator::SoftInitiator(SoftDomain& domain, const InitiatorOptions& options) : domain_(domain), options_(options), reader_([this] { wake(); }) {
   const std::uint32_t limit = options.in_flight_max == 0 ? kInFlightMax : std::min(options.in_flight_max, kInFlightMax);
   slots_.resize(limit);
   free_.reserve(limit);
@@ -149,14 +149,12 @@ std::size_t SoftInitiator::poll(std::span<Completion> out) {
   }
   in_flight_ -= n;
   // Work that needs no event keeps wait_fd() readable, so that an event loop comes back.
-  if (!ready_.empty() || !host_reads_.empty()) {
-    ring();
-  }
+  if (!ready_.empty() || reader_.pending()) ring();
   return n;
 }
 
 void SoftInitiator::wait(int timeout_ms) {
-  if (!ready_.empty() || !host_reads_.empty()) return;
+  if (!ready_.empty() || reader_.pending()) return;
   const std::uint32_t spin_us = domain_.options().spin_us;
   if (spin_us > 0 && timeout_ms != 0) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(spin_us);
@@ -244,7 +242,6 @@ void SoftInitiator::close() {
     if (slot.id != 0) finish(slot, Error::make(Errc::aborted, "soft initiator closed"));
   }
   ready_.clear();
-  host_reads_.clear();
   in_flight_ = 0;
 }
 

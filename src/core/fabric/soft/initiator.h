@@ -1,4 +1,5 @@
-// SoftInitiator: the active side. One epoll set over its links; no thread of its own.
+// SoftInitiator: the active side. One epoll set over its links; no thread of its own but the
+// helper of large host-lane reads.
 //
 // An operation goes by the host lane when the link proved it (reads: we copy; large writes: the target pulls), else over
 // the socket. Links connect on first use. abort() shuts our side down and waits for the target's end, which the target
@@ -17,6 +18,7 @@
 
 #include "core/base/unique_fd.h"
 #include "core/fabric/soft/domain.h"
+#include "core/fabric/soft/host_reader.h"
 #include "core/fabric/soft/initiator_link.h"
 
 namespace farlift::fabric::soft {
@@ -27,9 +29,8 @@ class SoftInitiator final : public Initiator {
   static constexpr std::uint32_t kStreamsPerPeerMax = 8;
   static constexpr std::uint64_t kPullBytesMin = 32u << 10;       // smaller writes travel with their request
   static constexpr std::uint64_t kInlineReadBytesMax = 64u << 10; // such host reads are done inside post()
-  static constexpr std::uint64_t kReadPieceBytesMax = 1u << 20;   // one process_vm_readv
   static constexpr std::uint64_t kReadBytesPerPoll = 4u << 20;    // then poll() returns
-  static constexpr std::uint64_t kSendBytesMax = 128u << 10;       // one sendmsg
+  static constexpr std::uint64_t kSendBytesMax = 256u << 10;       // one sendmsg
   static constexpr std::uint64_t kReceiveBytesMax = 256u << 10;  // one recvmsg of a read's payload
   static constexpr std::size_t kEntriesMax = 4096;                // cached registry entries of a link
   static constexpr Duration kLeaveLimit = std::chrono::seconds(2);
@@ -100,9 +101,8 @@ class SoftInitiator final : public Initiator {
   // initiator_host.cc: host-lane reads
   void prove_host(Link& link, const Hello& theirs);
   void host_reads(std::uint64_t budget);
-  bool host_read_piece(Slot& slot);
-  Status copy_checked(Link& link, Slot& slot, const EntryImage& entry, std::uint64_t length, bool& changed);
-  Result<EntryImage> entry_of(Link& link, const Operation& operation, bool fresh);
+  void start_host_read(Slot& slot, bool fresh);
+  Result<EntryImage> entry_of(Link& link, const Operation& operation, bool fresh, bool& cached);
 
   SoftDomain& domain_;
   const InitiatorOptions options_;
@@ -120,7 +120,7 @@ class SoftInitiator final : public Initiator {
   std::size_t in_flight_ = 0;
   std::uint64_t serial_ = 0;
   std::deque<Completion> ready_;
-  std::deque<std::uint32_t> host_reads_;
+  HostReader reader_;
 
   std::unordered_map<std::uint32_t, std::unique_ptr<InitiatorPeer>> peers_;
   std::uint32_t next_peer_ = 1;

@@ -7,44 +7,29 @@ void SoftInitiator::prove_host(Link& link, const Hello& theirs) {
   link.cell = theirs.challenge;
   auto process = HostProcess::open(theirs.pid);
   Token16 proof{};
-  link.can_read = process.ok() && theirs.registry_slots > 0 && process->holds_other_end(link.fd.get(), theirs.socket_fd) &&
-                  process->read(proof.data(), theirs.cell_addr, proof.size()).ok() && proof == link.challenge;
-  if (!link.can_read) {
+  const bool proven = process.ok() && theirs.registry_slots > 0 && process->holds_other_end(link.fd.get(), theirs.socket_fd) &&
+                      process->read(proof.data(), theirs.cell_addr, proof.size()).ok() && proof == link.challenge;
+  if (!proven) {
     domain_.counters().host_lane_refusals.add();
     return;
   }
-  link.process = *std::move(process);
-  link.registry_addr = theirs.registry_addr;
-  link.registry_slots = theirs.registry_slots;
+  auto target = std::make_shared<HostTarget>();
+  target->process = *std::move(process);
+  target->registry_addr = theirs.registry_addr;
+  target->registry_slots = theirs.registry_slots;
+  link.host = std::move(target);
 }
 
-void SoftInitiator::host_reads(std::uint64_t budget) {
-  std::uint64_t moved = 0;
-  while (!host_reads_.empty() && moved < budget) {
-    Slot& slot = slots_[host_reads_.front()];
-    const std::uint64_t before = slot.done_bytes;
-    if (host_read_piece(slot)) host_reads_.pop_front();
-    moved += std::max<std::uint64_t>(slot.done_bytes - before, 1);
-  }
-}
-
-// What the target's table says of the key, checked for the operation.
-Result<EntryImage> SoftInitiator::entry_of(Link& link, const Operation& operation, bool fresh) {
-  const auto known = link.entries.find(operation.key);
+// What the target's table says of the operation's key, checked for its right and range.
+Result<EntryImage> SoftInitiator::entry_of(Link& link, const Operation& operation, bool fresh, bool& cached) {
   EntryImage entry;
-  if (known != link.entries.end() && !fresh) {
+  const auto known = link.entries.find(operation.key);
+  cached = known != link.entries.end() && !fresh;
+  if (cached) {
     entry = known->second;
   } else {
-    const std::uint64_t slot = Registry::slot_of(operation.key, link.registry_slots);
-    // Twice in one call: an entry that is being rewritten shows itself by the difference.
-    EntryImage again;
-    const std::uint64_t at = link.registry_addr + slot * sizeof(EntryImage);
-    const iovec local[2] = {{&entry, sizeof entry}, {&again, sizeof again}};
-    const iovec remote[2] = {{reinterpret_cast<void*>(at), sizeof entry},   // NOLINT(performance-no-int-to-ptr)
-                             {reinterpret_cast<void*>(at), sizeof again}};  // NOLINT(performance-no-int-to-ptr)
-    TRY(link.process.read(local, remote));
     link.entries.erase(operation.key);
-    if (entry != again || !entry.open() || entry.key != operation.key.raw()) return Error::make(Errc::access, "key");
+    TRY_ASSIGN(entry, link.host->entry_of(operation.key));
     if (link.entries.size() >= kEntriesMax) link.entries.clear();
     link.entries.emplace(operation.key, entry);
   }
@@ -58,51 +43,46 @@ Result<EntryImage> SoftInitiator::entry_of(Link& link, const Operation& operatio
   return entry;
 }
 
-// One piece with its proof: the entry before, the data, the entry after, copied in this order by one call.
-Status SoftInitiator::copy_checked(Link& link, Slot& slot, const EntryImage& entry, std::uint64_t length, bool& changed) {
+void SoftInitiator::start_host_read(Slot& slot, bool fresh) {
+  Link& link = *slot.link;
   const Operation& op = slot.operation;
-  const std::uint64_t at = link.registry_addr + Registry::slot_of(op.key, link.registry_slots) * sizeof(EntryImage);
-  const std::uint64_t from = entry.va + (op.addr.raw() - entry.base) + slot.done_bytes;
-  EntryImage before;
-  EntryImage after;
-  const iovec local[3] = {
-      {&before, sizeof before}, {op.local.data() + slot.done_bytes, length}, {&after, sizeof after}};
-  const iovec remote[3] = {{reinterpret_cast<void*>(at), sizeof before},   // NOLINT(performance-no-int-to-ptr)
-                           {reinterpret_cast<void*>(from), length},        // NOLINT(performance-no-int-to-ptr)
-                           {reinterpret_cast<void*>(at), sizeof after}};   // NOLINT(performance-no-int-to-ptr)
-  const Status copied = link.process.read(local, remote);
-  if (!copied.ok()) {
-    changed = copied.code() == Errc::io;  // memory that went away with its registration faults: look again
-    return copied;
-  }
-  changed = before != entry || after != entry;
-  if (changed) return Error::make(Errc::access, "registration changed");
-  return {};
+  bool cached = false;
+  const auto entry = entry_of(link, op, fresh, cached);
+  if (!entry.ok()) return finish(slot, entry.error());
+  auto job = std::make_unique<HostReader::Job>();
+  job->group = &link;
+  job->id = slot.id;
+  job->target = link.host;
+  job->entry = *entry;
+  job->entry_cached = cached;
+  job->from = entry->va + (op.addr.raw() - entry->base);
+  job->to = op.local;
+  const bool small = op.local.size() <= kInlineReadBytesMax && !reader_.pending();
+  reader_.add(std::move(job));
+  if (small) host_reads(kInlineReadBytesMax);
 }
 
-// Copies the next piece of a host-lane read; true when the operation is over.
-bool SoftInitiator::host_read_piece(Slot& slot) {
-  Link& link = *slot.link;
-  Status last = Error::make(Errc::access, "registration changed");
-  for (const bool fresh : {false, true}) {
-    const auto entry = entry_of(link, slot.operation, fresh);
-    if (!entry.ok()) {
-      finish(slot, entry.error());
-      return true;
-    }
-    const std::uint64_t length = std::min(slot.operation.local.size() - slot.done_bytes, kReadPieceBytesMax);
-    bool changed = false;
-    last = copy_checked(link, slot, *entry, length, changed);
-    if (last.ok()) {
-      slot.done_bytes += length;
-      if (slot.done_bytes < slot.operation.local.size()) return false;
-      finish(slot, {});
-      return true;
-    }
-    if (!changed) break;
+// Copies for a while, and takes what is done.
+void SoftInitiator::host_reads(std::uint64_t budget) {
+  std::uint64_t moved = 0;
+  while (moved < budget) {
+    const std::uint64_t n = reader_.step();
+    if (n == 0) break;
+    moved += n;
   }
-  finish(slot, last);
-  return true;
+  for (const auto& job : reader_.take_done()) {
+    Slot* slot = find_slot(job->id);
+    if (slot == nullptr) continue;
+    if (!job->status.ok() && job->status.code() == Errc::access) {
+      // A short key may have come back for a new registration since its entry was cached: look once more.
+      slot->link->entries.erase(slot->operation.key);
+      if (job->entry_cached) {
+        start_host_read(*slot, true);
+        continue;
+      }
+    }
+    finish(*slot, job->status);
+  }
 }
 
 }  // namespace farlift::fabric::soft

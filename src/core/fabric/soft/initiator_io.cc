@@ -19,10 +19,9 @@ void SoftInitiator::route(Link& link, std::uint32_t index) {
   Slot& slot = slots_[index];
   const Operation& op = slot.operation;
   Counters& counters = domain_.counters();
-  if (op.kind == OpKind::read && link.can_read) {
+  if (op.kind == OpKind::read && link.host != nullptr) {
     counters.reads_host.add();
-    host_reads_.push_back(index);
-    if (host_reads_.size() == 1 && op.local.size() <= kInlineReadBytesMax) host_reads(kInlineReadBytesMax);
+    start_host_read(slot, false);
     ring();
     return;
   }

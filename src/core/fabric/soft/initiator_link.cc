@@ -24,7 +24,7 @@ Result<SoftInitiator::Link*> SoftInitiator::link_for(InitiatorPeer& peer, std::u
   const auto least = std::min_element(peer.links.begin(), peer.links.end(),
                                       [](const Link* a, const Link* b) { return a->queued_bytes < b->queued_bytes; });
   if (least == peer.links.end()) return connect(peer);
-  const bool host = (*least)->state == Link::State::up && (*least)->can_read;
+  const bool host = (*least)->state == Link::State::up && (*least)->host != nullptr;
   if (peer.links.size() < streams && (*least)->queued_bytes > 0 && bytes >= kPullBytesMin && !host) return connect(peer);
   return *least;
 }
@@ -94,7 +94,7 @@ void SoftInitiator::on_hello(Link& link) {
   prove_host(link, *hello);
   Request ready;
   ready.kind = RequestKind::host_ready;
-  ready.length = Length(link.can_read ? 1 : 0);
+  ready.length = Length(link.host != nullptr ? 1 : 0);
   link.control.resize(kRequestBytes);
   encode(ready, std::span<std::byte, kRequestBytes>(link.control.data(), kRequestBytes));
   link.state = Link::State::proving;
@@ -104,7 +104,7 @@ void SoftInitiator::on_hello(Link& link) {
 void SoftInitiator::on_up(Link& link) {
   link.state = Link::State::up;
   domain_.counters().links_connected.add();
-  if (link.can_read && link.can_pull) domain_.counters().host_links.add();
+  if (link.host != nullptr && link.can_pull) domain_.counters().host_links.add();
   arm_timer();
   std::deque<std::uint32_t> waiting;
   waiting.swap(link.queue);
@@ -119,6 +119,7 @@ void SoftInitiator::fail(Link& link, Error why) {
   if (link.state == Link::State::up) domain_.counters().links_lost.add();
   if (!was_up) domain_.counters().connect_failures.add();
   const bool leaving = link.state == Link::State::leaving;
+  reader_.cancel(&link);
   for (Slot& slot : slots_) {
     if (slot.id == 0 || slot.link != &link) continue;
     Error error = why;
@@ -127,17 +128,16 @@ void SoftInitiator::fail(Link& link, Error why) {
     if (!slot.begun || slot.operation.kind == OpKind::read) error.quiet = true;
     finish(slot, error);
   }
-  std::erase_if(host_reads_, [&](std::uint32_t index) { return slots_[index].id == 0; });
   drop(link);
 }
 
 // No new byte goes out; what the target has of us it may still land, until it ends the link.
 void SoftInitiator::leave(Link& link) {
+  reader_.cancel(&link);
   for (Slot& slot : slots_) {
     if (slot.id == 0 || slot.link != &link) continue;
     if (!slot.begun || slot.operation.kind == OpKind::read) finish(slot, Error::make(Errc::aborted, "soft abort"));
   }
-  std::erase_if(host_reads_, [&](std::uint32_t index) { return slots_[index].id == 0; });
   link.queue.clear();
   link.control.clear();
   if (link.peer != nullptr) std::erase(link.peer->links, &link);

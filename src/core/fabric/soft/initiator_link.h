@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -15,8 +16,7 @@
 #include "core/base/unique_fd.h"
 #include "core/fabric/fabric.h"
 #include "core/fabric/soft/address.h"
-#include "core/fabric/soft/host_process.h"
-#include "core/fabric/soft/registry.h"
+#include "core/fabric/soft/host_reader.h"
 #include "core/fabric/soft/soft_wire.h"
 
 namespace farlift::fabric::soft {
@@ -55,11 +55,8 @@ struct InitiatorLink {
   // Host lane, when proven.
   alignas(16) Token16 cell{};         // holds the target's challenge; read by the target's process
   Token16 challenge{};                // what we asked the target to place in its cell
-  bool can_read = false;              // we may read the target
-  bool can_pull = false;              // the target may read us
-  HostProcess process;
-  std::uint64_t registry_addr = 0;
-  std::uint32_t registry_slots = 0;
+  std::shared_ptr<const HostTarget> host;  // set: we may read the target
+  bool can_pull = false;                   // the target may read us
   std::unordered_map<RKey, EntryImage> entries;  // what the target's table said last
 };
 

@@ -8,7 +8,7 @@
 namespace farlift::fabric::soft {
 namespace {
 
-constexpr std::uint64_t kSendPieceBytesMax = 128u << 10;  // smaller than what is received: the kernel's buffers stay in cache
+constexpr std::uint64_t kSendPieceBytesMax = 256u << 10;  // longer sends let the kernel's buffers fall out of the cache
 const std::array<std::byte, 64 << 10> kZeros{};
 
 }  // namespace
