@@ -1,5 +1,5 @@
 // FakeServer: a scripted peer for tests of the client: speaks RESP on a loopback port and moves
-// bytes by the soft provider as the initiator, so that replies and landings can be wrong on purpose.
+// bytes by the soft provider as the initiator: replies and landings can be wrong on purpose.
 //
 //   FakeServer server;
 //   server.put("key", bytes);
