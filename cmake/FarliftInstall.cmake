@@ -16,7 +16,10 @@ target_compile_features(farlift_shared INTERFACE cxx_std_20)
 # For what farlift_blob_client needs; farlift.map keeps it inside.
 target_link_libraries(farlift_shared PRIVATE farlift_blob_client farlift_flags)
 target_link_options(farlift_shared PRIVATE
-  -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/farlift.map $<$<STREQUAL:${FARLIFT_SANITIZE},>:-Wl,-z,defs>)
+  -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/farlift.map)
+if(NOT FARLIFT_SANITIZE)  # a sanitizer's own symbols come from the program
+  target_link_options(farlift_shared PRIVATE -Wl,-z,defs)
+endif()
 set_target_properties(farlift_shared PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/farlift.map)
 
 install(TARGETS farlift_shared EXPORT farlift_client LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT client)
