@@ -135,6 +135,7 @@ class Initiator final : public fabric::Initiator {
   std::size_t poll(std::span<fabric::Completion> out) override {
     MutexLock lock(world_.mutex);
     if (closed_) violation("poll after close");
+    woken_ = false;  // real providers take the wake-up in here as well as in wait()
     std::size_t count = 0;
     const std::size_t at_most = std::min<std::size_t>(out.size(), 1 + world_.prng.below(4));
     while (count < at_most) {

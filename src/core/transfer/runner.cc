@@ -98,13 +98,13 @@ void Runner::run() {
     {
       MutexLock lock(mutex_);
       busy_ = engine_->live() > 0;
-      more = !queue_.empty();
-      if (!busy_ && !more) {
+      more = !queue_.empty() || stopping_ != stopping;
+      if (!busy_ && queue_.empty()) {
         idle_.notify_all();
         if (stopping_) break;
       }
     }
-    // step() takes in wake-ups: one that belongs to a command queued since the swap is gone by now.
+    // step() takes in wake-ups: one that belongs to a command, or to stop(), since the swap is gone by now.
     if (!moved && !more) engine_->wait(stopping ? milliseconds_until(deadline, clock_.now()) : -1);
   }
   engine_->close();
