@@ -23,6 +23,11 @@ void prepare_environment() noexcept {
   ::setenv("FI_MR_CACHE_MONITOR", "disabled", 1);
   ::setenv("FI_MR_CACHE_MAX_COUNT", "0", 1);
   ::setenv("FI_EFA_MR_CACHE_ENABLE", "0", 1);
+  // A library that libfabric brings along takes over SIGTERM, SIGSEGV, SIGABRT and others when it
+  // is loaded, and leaves files where the process crashed. The host process has handlers of its
+  // own.
+  ::setenv("IPATH_NO_BACKTRACE", "1", 0);
+  ::setenv("HFI_NO_BACKTRACE", "1", 0);
   // Bounds the depth of rxm's queues; Soft-RoCE refuses the default's.
   ::setenv("FI_UNIVERSE_SIZE", "64", 0);
   // rxm with receive buffers of each connection posts one to a closed queue pair when an endpoint

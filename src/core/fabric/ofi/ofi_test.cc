@@ -13,6 +13,7 @@
 #include <map>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <thread>
 
@@ -132,6 +133,26 @@ TEST(OfiLibrary, version_rules_gate_both_ends) {
   const LibraryStatus below = library_status(VersionRule{0, 0, major});
   EXPECT_FALSE(below.usable);
   EXPECT_NE(below.reason.find(any.version), std::string::npos) << below.reason;
+}
+
+std::vector<void (*)(int)> signal_handlers() {
+  std::vector<void (*)(int)> handlers;
+  for (int number = 1; number < 32; ++number) {
+    struct sigaction action {};
+    (void)::sigaction(number, nullptr, &action);
+    handlers.push_back(action.sa_handler);
+  }
+  return handlers;
+}
+
+const auto kHandlersAtStart = signal_handlers();  // before anything loaded libfabric
+
+TEST(OfiLibrary, loading_leaves_signal_handlers_alone) {
+  if (const LibraryStatus status = library_status(kVersionAny); !status.usable) {
+    GTEST_SKIP() << status.reason;
+  }
+  ASSERT_TRUE(list_domains(OfiOptions{}).ok());
+  EXPECT_EQ(signal_handlers(), kHandlersAtStart);
 }
 
 TEST(OfiLibrary, the_registration_cache_is_switched_off_whatever_the_user_said) {
