@@ -52,20 +52,16 @@ Outcome<void> generate(const std::string& path, std::uint64_t size, Progress& pr
   return {};
 }
 
-Outcome<void> compare(const std::string& left, const std::string& right) {
-  Outcome<MappedFile> a = MappedFile::source(left);
-  if (!a) return fail(a.error());
-  Outcome<MappedFile> b = MappedFile::source(right);
-  if (!b) return fail(b.error());
-  const auto x = a->bytes();
-  const auto y = b->bytes();
-  const auto [p, q] = std::mismatch(x.begin(), x.end(), y.begin(), y.end());
-  if (p == x.end() && q == y.end()) return {};
-  return fail(kExitCorrupt, fmt::format("{} came back different at byte {}", left, p - x.begin()));
+Outcome<void> compare(const std::string& path, std::span<const std::byte> sent,
+                      std::span<const std::byte> got) {
+  const auto [p, q] = std::mismatch(sent.begin(), sent.end(), got.begin(), got.end());
+  if (p == sent.end() && q == got.end()) return {};
+  return fail(kExitCorrupt,
+              fmt::format("{} came back different at byte {}", path, p - sent.begin()));
 }
 
-// One file there and back: memory of its own on either side, then compared as files.
-Outcome<Row> lift(Client& client, const std::string& path, const std::string& folder) {
+// One file there and back: from its own pages into fresh memory, then compared byte by byte.
+Outcome<Row> lift(Client& client, const std::string& path) {
   Row row;
   row.file = path;
   const std::string key = fmt::format("demo:{}", base_name(path));
@@ -82,15 +78,13 @@ Outcome<Row> lift(Client& client, const std::string& path, const std::string& fo
   row.set_s = seconds_since(start);
   if (!set) return fail(explain(set.error(), "BLOB.RDMA_SET of " + path));
 
-  const std::string copy = folder + "/copy";
-  Outcome<NewFile> target = NewFile::create(copy);
-  if (!target) return fail(target.error());
-  Outcome<MappedFile> landing = target->map(row.bytes);
-  if (!landing) return fail(landing.error());
-  Expected<RdmaRegion> to = client.register_rdma_region(landing->bytes());
-  if (!to) return fail(explain(to.error(), "cannot register " + copy));
+  Expected<RdmaBuffer> landing = RdmaBuffer::allocate(row.bytes);
+  if (!landing) return fail(explain(landing.error(), "no memory for " + path));
+  std::memset(landing->bytes().data(), 0xEE, row.bytes);  // touched, and unlike any answer
+  Expected<RdmaRegion> to = client.register_rdma_region(*landing);
+  if (!to) return fail(explain(to.error(), "cannot register memory"));
   Expected<RdmaWindow> in = to->window();
-  if (!in) return fail(explain(in.error(), "cannot use " + copy));
+  if (!in) return fail(explain(in.error(), "cannot use memory"));
   start = SystemClock().now();
   Expected<std::optional<RdmaReadReceipt>> receipt = client.rdma_get(key, *in);
   row.get_s = seconds_since(start);
@@ -102,10 +96,9 @@ Outcome<Row> lift(Client& client, const std::string& path, const std::string& fo
     if (Expected<void> closed = region->close(); !closed)
       return fail(explain(closed.error(), "cannot release memory"));
   }
-  if (Outcome<void> published = target->publish(row.bytes); !published)
-    return fail(published.error());
-  if (Outcome<void> same = compare(path, copy); !same) return fail(same.error());
-  unlink(copy.c_str());
+  if (Outcome<void> same = compare(path, source->bytes(), landing->bytes()); !same) {
+    return fail(same.error());
+  }
   return row;
 }
 
@@ -160,7 +153,7 @@ Outcome<std::vector<Row>> lift_all(const DemoOptions& options, const ConnectOpti
   std::vector<Row> rows;
   for (const std::string& file : files) {
     progress.restart("lifting " + file, 0);
-    Outcome<Row> row = lift(*client, file, folder);
+    Outcome<Row> row = lift(*client, file);
     if (!row) return fail(row.error());
     rows.push_back(std::move(*row));
   }
