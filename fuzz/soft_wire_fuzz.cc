@@ -1,12 +1,13 @@
-// Fuzz target: the soft link's headers. Whatever is accepted has exactly the bytes that it was made of, and is in bounds.
+// Fuzz target: the soft link's headers. Whatever is accepted has exactly the bytes that it was made
+// of, and is in bounds.
+#include "core/base/assert.h"
+#include "core/fabric/soft/soft_wire.h"
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-
-#include "core/base/assert.h"
-#include "core/fabric/soft/soft_wire.h"
 
 using namespace farlift::fabric::soft;  // NOLINT(google-build-using-namespace): one screen of code
 
@@ -29,6 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     ASSERT(request->length.raw() <= kOperationBytesMax);
     ASSERT(request->source <= UINT64_MAX - request->length.raw());
   }
-  if (const auto reply = decode_reply(in); reply.ok()) ASSERT(reply->length.raw() <= kReadFrameBytesMax);
+  if (const auto reply = decode_reply(in); reply.ok())
+    ASSERT(reply->length.raw() <= kReadFrameBytesMax);
   return 0;
 }

@@ -1,11 +1,11 @@
 // Conformance: what an operation may reach, and what it delivers.
+#include "core/digest/crc32c.h"
+#include "core/fabric/conformance_harness.h"
+
 #include <algorithm>
 #include <cstring>
 #include <set>
 #include <thread>
-
-#include "core/digest/crc32c.h"
-#include "core/fabric/conformance_harness.h"
 
 namespace farlift::fabric::conformance {
 namespace {
@@ -20,8 +20,9 @@ bool refused(const ConformanceProvider& p, const Status& status) {
 
 TEST_P(FabricConformance, MovesEverySizeExactly) {
   Pair pair(GetParam());
-  for (const std::size_t size : {std::size_t{1}, std::size_t{7}, std::size_t{47}, std::size_t{4095}, std::size_t{4096}, kSmall,
-                                 kSmall + 1, std::size_t{1} << 20, (std::size_t{3} << 20) + 17}) {
+  for (const std::size_t size :
+       {std::size_t{1}, std::size_t{7}, std::size_t{47}, std::size_t{4095}, std::size_t{4096},
+        kSmall, kSmall + 1, std::size_t{1} << 20, (std::size_t{3} << 20) + 17}) {
     SCOPED_TRACE(size);
     std::vector<std::byte> memory(size + 64, std::byte{0xee});
     const auto region = pair.lend(std::span(memory).subspan(32, size), Access::remote_read_write);
@@ -72,9 +73,12 @@ TEST_P(FabricConformance, EnforcesRights) {
     OpKind kind;
     bool allowed;
   };
-  for (const Case& c : {Case{Access::remote_read, OpKind::read, true}, Case{Access::remote_read, OpKind::write, false},
-                        Case{Access::remote_write, OpKind::read, false}, Case{Access::remote_write, OpKind::write, true},
-                        Case{Access::local, OpKind::read, false}, Case{Access::local, OpKind::write, false}}) {
+  for (const Case& c :
+       {Case{Access::remote_read, OpKind::read, true},
+        Case{Access::remote_read, OpKind::write, false},
+        Case{Access::remote_write, OpKind::read, false},
+        Case{Access::remote_write, OpKind::write, true}, Case{Access::local, OpKind::read, false},
+        Case{Access::local, OpKind::write, false}}) {
     SCOPED_TRACE(static_cast<int>(c.access) * 10 + static_cast<int>(c.kind));
     Pair pair(GetParam());
     std::vector<std::byte> memory(kSmall, std::byte{0x11});
@@ -97,14 +101,23 @@ TEST_P(FabricConformance, RefusesEveryRangeOutside) {
     std::uint64_t offset;
     std::size_t length;
   };
-  const Case cases[] = {{1, kSmall}, {kSmall, 1}, {kSmall - 1, 2}, {kSmall + 1, 1}, {0, kSmall + 1}, {UINT64_MAX, 1},
-                        {UINT64_MAX, 2}, {UINT64_MAX - kSmall + 1, kSmall}, {UINT64_MAX - 100, kSmall}, {1ull << 63, 16}};
+  const Case cases[] = {{1, kSmall},
+                        {kSmall, 1},
+                        {kSmall - 1, 2},
+                        {kSmall + 1, 1},
+                        {0, kSmall + 1},
+                        {UINT64_MAX, 1},
+                        {UINT64_MAX, 2},
+                        {UINT64_MAX - kSmall + 1, kSmall},
+                        {UINT64_MAX - 100, kSmall},
+                        {1ull << 63, 16}};
   for (const OpKind kind : {OpKind::write, OpKind::read}) {
     for (const Case& c : cases) {
       SCOPED_TRACE(c.offset);
       Pair pair(GetParam());
       std::vector<std::byte> memory(3 * kSmall, std::byte{0x11});
-      const auto region = pair.lend(std::span(memory).subspan(kSmall, kSmall), Access::remote_read_write);
+      const auto region =
+          pair.lend(std::span(memory).subspan(kSmall, kSmall), Access::remote_read_write);
       Buffer local(*pair.domain, c.length);
       local.set(0x22);
       EXPECT_TRUE(refused(GetParam(), pair.run(kind, *region, c.offset, local.bytes(), local)));
@@ -131,8 +144,8 @@ TEST_P(FabricConformance, RefusesWrongKeysAndNeverRepeatsOne) {
       const auto region = pair.lend(memory, Access::remote_read_write);
       Buffer local(*pair.domain, kSmall);
       local.set(0x22);
-      const auto context =
-          pair.post(kind, pair.peer, RKey(region->key().raw() ^ flip), region->addr(), local.bytes(), local);
+      const auto context = pair.post(kind, pair.peer, RKey(region->key().raw() ^ flip),
+                                     region->addr(), local.bytes(), local);
       EXPECT_TRUE(refused(GetParam(), pair.wait(context)));
       EXPECT_TRUE(all_are(memory, 0x11));
     }
@@ -158,7 +171,8 @@ TEST_P(FabricConformance, RotationKillsTheOldKeyAndMintsANewOne) {
     local.set(0x44);
     EXPECT_TRUE(pair.run(OpKind::write, *fresh, 0, local.bytes(), local).ok());
     local.set(0x55);
-    const auto late = pair.post(round % 2 == 0 ? OpKind::write : OpKind::read, pair.peer, old, old_addr, local.bytes(), local);
+    const auto late = pair.post(round % 2 == 0 ? OpKind::write : OpKind::read, pair.peer, old,
+                                old_addr, local.bytes(), local);
     EXPECT_TRUE(refused(GetParam(), pair.wait(late)));
     EXPECT_TRUE(all_are(memory, 0x44));
   }
@@ -175,7 +189,8 @@ TEST_P(FabricConformance, NeighboursOfAFaultCarryOn) {
     std::vector<std::uint64_t> contexts;
     for (std::size_t i = 0; i < kOps; ++i) {
       const RKey key = i % 5 == 2 ? RKey(region->key().raw() ^ 2) : region->key();
-      contexts.push_back(pair.post(OpKind::write, pair.peer, key, region->addr() + Offset(i * kSmall),
+      contexts.push_back(pair.post(OpKind::write, pair.peer, key,
+                                   region->addr() + Offset(i * kSmall),
                                    local.part(i * kSmall, kSmall), local));
     }
     for (std::size_t i = 0; i < kOps; ++i) {
@@ -210,7 +225,8 @@ TEST_P(FabricConformance, CompletionIsDelivery) {
   }
 }
 
-// The local buffer is the caller's again with the completion: changing it at once changes nothing at the target.
+// The local buffer is the caller's again with the completion: changing it at once changes nothing
+// at the target.
 TEST_P(FabricConformance, SourceIsFreeAfterCompletion) {
   Pair pair(GetParam());
   constexpr std::size_t kSize = 1u << 20;
@@ -247,7 +263,8 @@ TEST_P(FabricConformance, ReportsLandedChecksums) {
   }
   ASSERT_TRUE(runs.has_value());
   auto sorted = *runs;
-  std::sort(sorted.begin(), sorted.end(), [](const LandedRun& a, const LandedRun& b) { return a.offset < b.offset; });
+  std::sort(sorted.begin(), sorted.end(),
+            [](const LandedRun& a, const LandedRun& b) { return a.offset < b.offset; });
   Crc32c crc = digest::crc32c({});
   std::uint64_t at = 0;
   for (const LandedRun& run : sorted) {
@@ -274,9 +291,10 @@ TEST_P(FabricConformance, AddressRules) {
     const Status admitted = pair.domain->admit_peer(address);
     EXPECT_EQ(admitted.ok() ? Errc::internal : admitted.code(), expected);
   };
-  check("02001f907f000001000000000000", Errc::unsupported);            // 14 bytes
-  check(std::string(64, '0'), Errc::unsupported);                      // 32 bytes
-  check("0a001f90" + std::string(8, '0') + std::string(31, '0') + "1" + std::string(8, '0'), Errc::unsupported);  // ::1
+  check("02001f907f000001000000000000", Errc::unsupported);  // 14 bytes
+  check(std::string(64, '0'), Errc::unsupported);            // 32 bytes
+  check("0a001f90" + std::string(8, '0') + std::string(31, '0') + "1" + std::string(8, '0'),
+        Errc::unsupported);                                            // ::1
   check("02001f9000000000" + std::string(16, '0'), Errc::permission);  // 0.0.0.0
   check("02001f90e0000001" + std::string(16, '0'), Errc::permission);  // 224.0.0.1
   check("02001f90ffffffff" + std::string(16, '0'), Errc::permission);  // 255.255.255.255
@@ -304,8 +322,8 @@ TEST_P(FabricConformance, BoundsWhatIsInFlight) {
   std::size_t posted = 0;
   Status last;
   for (; posted < 5; ++posted) {
-    last = pair.initiator->post({OpKind::write, pair.peer, region->key(), region->addr(), local.bytes(), local.registration(),
-                                 1000 + posted});
+    last = pair.initiator->post({OpKind::write, pair.peer, region->key(), region->addr(),
+                                 local.bytes(), local.registration(), 1000 + posted});
     if (!last.ok()) break;
   }
   ASSERT_FALSE(last.ok());
@@ -320,7 +338,8 @@ TEST_P(FabricConformance, WakesFromAnotherThread) {
   Pair pair(GetParam());
   for (int i = 0; i < 10; ++i) {
     std::thread other([&] { pair.initiator->wake(); });
-    pair.initiator->wait(static_cast<int>(std::chrono::milliseconds(kLong).count()));  // hangs (and times out) without the wake
+    pair.initiator->wait(static_cast<int>(
+        std::chrono::milliseconds(kLong).count()));  // hangs (and times out) without the wake
     other.join();
     Completion none;
     EXPECT_EQ(pair.initiator->poll({&none, 1}), 0u);

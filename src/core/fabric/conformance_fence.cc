@@ -1,12 +1,11 @@
 // Conformance: what ends access, what does not, and many peers at once.
-#include <poll.h>
+#include "core/base/prng.h"
+#include "core/fabric/conformance_harness.h"
 
 #include <algorithm>
 #include <cstring>
+#include <poll.h>
 #include <thread>
-
-#include "core/base/prng.h"
-#include "core/fabric/conformance_harness.h"
 
 namespace farlift::fabric::conformance {
 namespace {
@@ -20,11 +19,13 @@ void linger(Pair& pair) {
 }
 
 bool posts_fail_cleanly(const Status& s) {
-  return s.ok() || s.code() == Errc::access || s.code() == Errc::flushed || s.code() == Errc::connection_lost ||
-         s.code() == Errc::unreachable || s.code() == Errc::aborted;
+  return s.ok() || s.code() == Errc::access || s.code() == Errc::flushed ||
+         s.code() == Errc::connection_lost || s.code() == Errc::unreachable ||
+         s.code() == Errc::aborted;
 }
 
-// Ends access as the provider's fence mode says it must be ended; nothing may land after it returned.
+// Ends access as the provider's fence mode says it must be ended; nothing may land after it
+// returned.
 void fence(Pair& pair, Registration& region) {
   if (pair.target_domain->info().fence_mode != FenceMode::mr) {
     ASSERT_TRUE(pair.target->close().ok());
@@ -65,7 +66,8 @@ TEST_P(FabricConformance, NothingLandsAfterTheFence) {
 
 // A read that reports success read everything before the close.
 TEST_P(FabricConformance, NothingIsReadAfterTheFence) {
-  if (GetParam().open().value()->info().fence_mode != FenceMode::mr) return;  // elsewhere reads are fenced with the endpoint
+  if (GetParam().open().value()->info().fence_mode != FenceMode::mr)
+    return;  // elsewhere reads are fenced with the endpoint
   for (int round = 0; round < rounds(GetParam(), 60); ++round) {
     Pair pair(GetParam());
     const std::size_t size = GetParam().bulk_bytes / 2;
@@ -74,7 +76,8 @@ TEST_P(FabricConformance, NothingIsReadAfterTheFence) {
     Buffer local(*pair.domain, size);
     std::thread closer([&] {
       Prng prng(static_cast<std::uint64_t>(round));
-      const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(prng.below(3000));
+      const auto until =
+          std::chrono::steady_clock::now() + std::chrono::microseconds(prng.below(3000));
       while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
       EXPECT_TRUE(region->close().ok());
       std::memset(memory.data(), 0x32, size);
@@ -109,7 +112,8 @@ TEST_P(FabricConformance, EndpointCloseSparesItsNeighbours) {
     local.fill(9);
     local.bytes()[0] = std::byte{1};
     const auto doomed = pair.post(OpKind::write, *region, 0, local.bytes(), local);
-    const auto lives = pair.post(OpKind::write, other, kept->key(), kept->addr(), local.bytes(), local);
+    const auto lives =
+        pair.post(OpKind::write, other, kept->key(), kept->addr(), local.bytes(), local);
     const auto step = [&] {
       if (GetParam().pump_target) static_cast<void>(second->progress(0));
       pair.step();
@@ -119,7 +123,9 @@ TEST_P(FabricConformance, EndpointCloseSparesItsNeighbours) {
     ASSERT_TRUE(pair.target->close().ok());
     ASSERT_TRUE(pair.target->close().ok()) << "close is idempotent";
     std::memset(memory.data(), 0xa5, size);
-    while (!(pair.completed(doomed) && pair.completed(lives)) && std::chrono::steady_clock::now() < limit) step();
+    while (!(pair.completed(doomed) && pair.completed(lives)) &&
+           std::chrono::steady_clock::now() < limit)
+      step();
     ASSERT_TRUE(pair.completed(doomed) && pair.completed(lives));
     EXPECT_TRUE(posts_fail_cleanly(pair.results[doomed]));
     EXPECT_TRUE(pair.results[doomed].ok() || pair.results[doomed].error().quiet);
@@ -180,7 +186,8 @@ TEST_P(FabricConformance, RemovingAPeerAbortsIt) {
   const PeerId again = *pair.initiator->add_peer(pair.target->address());
   const auto context = pair.post(OpKind::write, *region, 0, local.bytes(), local);
   pair.initiator->remove_peer(again);
-  ASSERT_TRUE(step_until(pair, [&] { return peek(memory.data()) != 0; })) << "one reference is left: it goes on";
+  ASSERT_TRUE(step_until(pair, [&] { return peek(memory.data()) != 0; }))
+      << "one reference is left: it goes on";
   pair.initiator->remove_peer(pair.peer);
   const Status status = pair.wait(context);
   EXPECT_TRUE(status.ok() || status.code() == Errc::aborted);
@@ -188,8 +195,8 @@ TEST_P(FabricConformance, RemovingAPeerAbortsIt) {
   std::memset(memory.data(), 0xa5, size);
   linger(pair);
   EXPECT_TRUE(all_are(memory, 0xa5));
-  const Status late = pair.initiator->post(
-      {OpKind::write, pair.peer, region->key(), region->addr(), local.bytes(), local.registration(), 99});
+  const Status late = pair.initiator->post({OpKind::write, pair.peer, region->key(), region->addr(),
+                                            local.bytes(), local.registration(), 99});
   EXPECT_FALSE(late.ok());
 }
 
@@ -245,9 +252,10 @@ TEST_P(FabricConformance, SixtyFourInitiatorsToOneTarget) {
     locals.back()->fill(static_cast<std::uint64_t>(i));
     const auto peer = initiators.back()->add_peer(pair.target->address());
     ASSERT_TRUE(peer.ok());
-    const Status posted = initiators.back()->post({OpKind::write, *peer, region->key(),
-                                                   region->addr() + Offset(static_cast<std::uint64_t>(i) * kEach),
-                                                   locals.back()->bytes(), locals.back()->registration(), 1});
+    const Status posted =
+        initiators.back()->post({OpKind::write, *peer, region->key(),
+                                 region->addr() + Offset(static_cast<std::uint64_t>(i) * kEach),
+                                 locals.back()->bytes(), locals.back()->registration(), 1});
     ASSERT_TRUE(posted.ok());
   }
   int done = 0;
@@ -264,7 +272,10 @@ TEST_P(FabricConformance, SixtyFourInitiatorsToOneTarget) {
   ASSERT_TRUE(in_time) << done;
   for (int i = 0; i < peers; ++i) {
     const std::size_t at = static_cast<std::size_t>(i) * kEach;
-    ASSERT_EQ(std::memcmp(memory.data() + at, locals[static_cast<std::size_t>(i)]->bytes().data(), kEach), 0) << i;
+    ASSERT_EQ(
+        std::memcmp(memory.data() + at, locals[static_cast<std::size_t>(i)]->bytes().data(), kEach),
+        0)
+        << i;
   }
 }
 
@@ -292,14 +303,16 @@ TEST_P(FabricConformance, OneInitiatorToSixtyFourTargets) {
     ASSERT_TRUE(p->target->add_peer(pair.initiator->address()).ok());
     const auto peer = pair.initiator->add_peer(p->target->address());
     ASSERT_TRUE(peer.ok());
-    contexts.push_back(pair.post(OpKind::write, *peer, p->region->key(), p->region->addr(), local.bytes(), local));
+    contexts.push_back(
+        pair.post(OpKind::write, *peer, p->region->key(), p->region->addr(), local.bytes(), local));
     all.push_back(std::move(p));
   }
   const bool in_time = step_until(pair, [&] {
     if (GetParam().pump_target) {
       for (auto& p : all) static_cast<void>(p->target->progress(0));
     }
-    return std::all_of(contexts.begin(), contexts.end(), [&](std::uint64_t c) { return pair.completed(c); });
+    return std::all_of(contexts.begin(), contexts.end(),
+                       [&](std::uint64_t c) { return pair.completed(c); });
   });
   ASSERT_TRUE(in_time);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -320,14 +333,16 @@ TEST_P(FabricConformance, EventLoopsNeedOnlyTheDescriptor) {
   for (int i = 0; i < rounds(GetParam(), 40); ++i) {
     const auto part = local.part(0, sizes[i % 4]);
     const OpKind kind = i % 8 < 4 ? OpKind::write : OpKind::read;
-    ASSERT_TRUE(pair.initiator
-                    ->post({kind, pair.peer, region->key(), region->addr(), part, local.registration(), 1})
-                    .ok());
+    ASSERT_TRUE(
+        pair.initiator
+            ->post({kind, pair.peer, region->key(), region->addr(), part, local.registration(), 1})
+            .ok());
     Completion done;
     std::size_t n = 0;
     while (n == 0) {
       pollfd p{pair.initiator->wait_fd(), POLLIN, 0};
-      ASSERT_EQ(::poll(&p, 1, static_cast<int>(std::chrono::milliseconds(kLong).count())), 1) << "slept through round " << i;
+      ASSERT_EQ(::poll(&p, 1, static_cast<int>(std::chrono::milliseconds(kLong).count())), 1)
+          << "slept through round " << i;
       n = pair.initiator->poll({&done, 1});
     }
     ASSERT_TRUE(done.status.ok()) << done.status.error().describe();

@@ -1,18 +1,17 @@
 #include "core/fabric/conformance_harness.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "core/base/prng.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
 #include <sstream>
-
-#include "core/base/prng.h"
+#include <sys/wait.h>
+#include <unistd.h>
 
 extern char** environ;
 
@@ -28,7 +27,8 @@ int rounds(const ConformanceProvider& provider, int at_full_speed) noexcept {
 
 bool all_are(std::span<const std::byte> bytes, int value) noexcept {
   if (bytes.empty()) return true;
-  return bytes[0] == static_cast<std::byte>(value) && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+  return bytes[0] == static_cast<std::byte>(value) &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
 }
 
 void fill_pattern(std::span<std::byte> out, std::uint64_t seed) {
@@ -80,7 +80,8 @@ std::unique_ptr<Registration> Pair::lend(std::span<std::byte> memory, Access acc
   return *std::move(registered);
 }
 
-std::uint64_t Pair::post(OpKind kind, PeerId to, RKey key, RemoteAddr addr, std::span<std::byte> local, Buffer& of) {
+std::uint64_t Pair::post(OpKind kind, PeerId to, RKey key, RemoteAddr addr,
+                         std::span<std::byte> local, Buffer& of) {
   const std::uint64_t context = next_context++;
   const auto limit = std::chrono::steady_clock::now() + kLong;
   for (;;) {

@@ -1,32 +1,36 @@
-// What the conformance cases share: both ends in one process, lent buffers, operations run to their end, and the peer
-// process with its line protocol (conformance_peer.cc).
+// What the conformance cases share: both ends in one process, lent buffers, operations run to their
+// end, and the peer process with its line protocol (conformance_peer.cc).
 //
-// Threads: the test's. Errors: a helper that cannot go on fails the test by an assertion of GoogleTest.
+// Threads: the test's. Errors: a helper that cannot go on fails the test by an assertion of
+//          GoogleTest.
 #pragma once
 
+#include "core/base/unique_fd.h"
+#include "core/fabric/conformance.h"
+
 #include <gtest/gtest.h>
-#include <sys/types.h>
 
 #include <chrono>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <sys/types.h>
 #include <vector>
-
-#include "core/base/unique_fd.h"
-#include "core/fabric/conformance.h"
 
 namespace farlift::fabric::conformance {
 
-inline constexpr std::chrono::seconds kLong{40};  // far beyond anything that happens; only a hang reaches it
+inline constexpr std::chrono::seconds kLong{
+    40};  // far beyond anything that happens; only a hang reaches it
 
 // Pages of our own, registered when the provider wants local buffers registered.
 class Buffer {
  public:
   Buffer(Domain& domain, std::size_t size);
   std::span<std::byte> bytes() noexcept { return bytes_; }
-  std::span<std::byte> part(std::size_t from, std::size_t length) noexcept { return std::span(bytes_).subspan(from, length); }
+  std::span<std::byte> part(std::size_t from, std::size_t length) noexcept {
+    return std::span(bytes_).subspan(from, length);
+  }
   Registration* registration() noexcept { return registration_.get(); }
   void fill(std::uint64_t seed);
   void set(int value);
@@ -57,8 +61,10 @@ class Pair {
   explicit Pair(const ConformanceProvider& provider);
 
   std::unique_ptr<Registration> lend(std::span<std::byte> memory, Access access);
-  std::uint64_t post(OpKind kind, PeerId peer, RKey key, RemoteAddr addr, std::span<std::byte> local, Buffer& of);
-  std::uint64_t post(OpKind kind, const Registration& r, std::uint64_t offset, std::span<std::byte> local, Buffer& of) {
+  std::uint64_t post(OpKind kind, PeerId peer, RKey key, RemoteAddr addr,
+                     std::span<std::byte> local, Buffer& of);
+  std::uint64_t post(OpKind kind, const Registration& r, std::uint64_t offset,
+                     std::span<std::byte> local, Buffer& of) {
     return post(kind, peer, r.key(), r.addr() + Offset(offset), local, of);
   }
   // One round of progress: pumps, polls, sleeps a moment when nothing came.
@@ -66,7 +72,8 @@ class Pair {
   // Runs until the operation completed, or fails the test.
   Status wait(std::uint64_t context);
   bool completed(std::uint64_t context) const { return results.contains(context); }
-  Status run(OpKind kind, const Registration& r, std::uint64_t offset, std::span<std::byte> local, Buffer& of) {
+  Status run(OpKind kind, const Registration& r, std::uint64_t offset, std::span<std::byte> local,
+             Buffer& of) {
     return wait(post(kind, r, offset, local, of));
   }
 
@@ -99,7 +106,7 @@ class PeerProcess {
   // Sends a line, returns the words of the answer; fails the test when there is none.
   std::vector<std::string> ask(const std::string& line);
   void kill();
-  void stop();      // returns when the process is stopped
+  void stop();  // returns when the process is stopped
   void resume();
   pid_t pid() const noexcept { return pid_; }
 

@@ -1,20 +1,20 @@
-// The peer process of the conformance suite: one command a line on standard input, one answer a line ("ok ..." or "error
-// ...") on standard output.
+// The peer process of the conformance suite: one command a line on standard input, one answer a
+// line ("ok ..." or "error ...") on standard output.
 //
-//   open                                   domain and target; answers the address
-//   region LENGTH ACCESS                   answers index, key, addr
-//   close INDEX | set INDEX BYTE | is INDEX BYTE | first INDEX | crc INDEX
-//   start write|read ADDRESS KEY ADDR LENGTH SEED COUNT      operations one after the other, on a thread
-//   result                                 joins it: number of successes, code of the first failure (0: none)
+//   open                                   domain and target; answers the address region LENGTH
+//   ACCESS                   answers index, key, addr close INDEX | set INDEX BYTE | is INDEX BYTE
+//   | first INDEX | crc INDEX start write|read ADDRESS KEY ADDR LENGTH SEED COUNT      operations
+//   one after the other, on a thread result                                 joins it: number of
+//   successes, code of the first failure (0: none)
+#include "core/digest/crc32c.h"
+#include "core/fabric/conformance_harness.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <sstream>
 #include <thread>
-
-#include "core/digest/crc32c.h"
-#include "core/fabric/conformance_harness.h"
 
 namespace farlift::fabric::conformance {
 namespace {
@@ -71,7 +71,8 @@ std::string Peer::region(std::istringstream& in) {
   region->registration = *std::move(registered);
   const Registration& r = *region->registration;
   regions_.push_back(std::move(region));
-  return "ok " + std::to_string(regions_.size() - 1) + " " + std::to_string(r.key().raw()) + " " + std::to_string(r.addr().raw());
+  return "ok " + std::to_string(regions_.size() - 1) + " " + std::to_string(r.key().raw()) + " " +
+         std::to_string(r.addr().raw());
 }
 
 std::string Peer::on_region(const std::string& verb, std::istringstream& in) {
@@ -107,8 +108,13 @@ std::string Peer::start(std::istringstream& in) {
   if (!peer.ok()) return "error " + peer.error().describe();
   local_ = std::make_unique<Buffer>(*domain_, length);
   local_->fill(seed);
-  const Operation operation{kind == "read" ? OpKind::read : OpKind::write, *peer,  RKey(key), RemoteAddr(addr), local_->bytes(),
-                            local_->registration(), 1};
+  const Operation operation{kind == "read" ? OpKind::read : OpKind::write,
+                            *peer,
+                            RKey(key),
+                            RemoteAddr(addr),
+                            local_->bytes(),
+                            local_->registration(),
+                            1};
   thread_ = std::thread([this, operation, count] { initiate(*initiator_, operation, count); });
   return "ok";
 }
@@ -162,8 +168,10 @@ std::string name_of(const ::testing::TestParamInfo<ConformanceProvider>& p) { re
 
 }  // namespace
 
-INSTANTIATE_TEST_SUITE_P(Provider, FabricConformance, ::testing::ValuesIn(conformance_providers()), name_of);
-INSTANTIATE_TEST_SUITE_P(Provider, FabricProcessConformance, ::testing::ValuesIn(with_processes()), name_of);
+INSTANTIATE_TEST_SUITE_P(Provider, FabricConformance, ::testing::ValuesIn(conformance_providers()),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Provider, FabricProcessConformance, ::testing::ValuesIn(with_processes()),
+                         name_of);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FabricProcessConformance);
 
 }  // namespace farlift::fabric::conformance
@@ -173,7 +181,8 @@ int main(int argc, char** argv) {
   const std::string flag = "--fabric-peer=";
   if (argc > 1 && std::string(argv[1]).starts_with(flag)) {
     for (const auto& provider : conformance_providers()) {
-      if (provider.name == argv[1] + flag.size()) return farlift::fabric::conformance::peer_main(provider);
+      if (provider.name == argv[1] + flag.size())
+        return farlift::fabric::conformance::peer_main(provider);
     }
     std::fprintf(stderr, "no provider %s\n", argv[1]);
     return 2;

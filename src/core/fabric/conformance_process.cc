@@ -1,16 +1,17 @@
 // Conformance: peers in processes of their own that die or stop.
-#include <algorithm>
-#include <cstring>
-
 #include "core/digest/crc32c.h"
 #include "core/fabric/conformance_harness.h"
+
+#include <algorithm>
+#include <cstring>
 
 namespace farlift::fabric::conformance {
 namespace {
 
 // A peer process with an endpoint and a region of `bulk_bytes`, and our initiator towards it.
 struct RemoteTarget {
-  explicit RemoteTarget(const ConformanceProvider& provider) : pair(provider), process(provider.name) {
+  explicit RemoteTarget(const ConformanceProvider& provider)
+      : pair(provider), process(provider.name) {
     const auto opened = process.ask("open");
     address = address_from_hex(opened[1]);
     const auto region = process.ask("region " + std::to_string(provider.bulk_bytes) + " 3");
@@ -91,10 +92,12 @@ TEST_P(FabricProcessConformance, AStoppedTargetHoldsNobody) {
   // No timeout ends a transfer in progress, however long the peer is silent.
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);
   while (std::chrono::steady_clock::now() < until) remote.pair.step();
-  for (const std::uint64_t c : contexts) EXPECT_TRUE(!remote.pair.completed(c) || remote.pair.results[c].ok());
+  for (const std::uint64_t c : contexts)
+    EXPECT_TRUE(!remote.pair.completed(c) || remote.pair.results[c].ok());
   std::vector<std::byte> memory(4096);
   const auto region = remote.pair.lend(memory, Access::remote_write);
-  EXPECT_TRUE(remote.pair.run(OpKind::write, *region, 0, local.part(0, 4096), local).ok()) << "a neighbour waits";
+  EXPECT_TRUE(remote.pair.run(OpKind::write, *region, 0, local.part(0, 4096), local).ok())
+      << "a neighbour waits";
   remote.pair.initiator->abort(remote.peer);
   bool quiet = true;
   for (const std::uint64_t c : contexts) {
@@ -110,7 +113,8 @@ TEST_P(FabricProcessConformance, AStoppedTargetHoldsNobody) {
   for (int i = 0; i < 20; ++i) ASSERT_EQ(remote.process.ask("is 0 165")[1], "1") << "late byte";
 }
 
-// Case B96's kernel: the initiator is frozen in the middle of a write; the target takes its memory back meanwhile.
+// Case B96's kernel: the initiator is frozen in the middle of a write; the target takes its memory
+// back meanwhile.
 TEST_P(FabricProcessConformance, AStoppedInitiatorCannotHoldAClose) {
   for (int round = 0; round < rounds(GetParam(), 6); ++round) {
     Pair pair(GetParam());
@@ -119,8 +123,9 @@ TEST_P(FabricProcessConformance, AStoppedInitiatorCannotHoldAClose) {
     const std::size_t size = GetParam().bulk_bytes;
     std::vector<std::byte> memory(size, std::byte{0});
     const auto region = pair.lend(memory, Access::remote_read_write);
-    process.ask("start write " + pair.target->address().hex() + " " + std::to_string(region->key().raw()) + " " +
-                std::to_string(region->addr().raw()) + " " + std::to_string(size) + " 3 100000");
+    process.ask("start write " + pair.target->address().hex() + " " +
+                std::to_string(region->key().raw()) + " " + std::to_string(region->addr().raw()) +
+                " " + std::to_string(size) + " 3 100000");
     ASSERT_TRUE(step_until(pair, [&] { return peek(memory.data()) != 0; }));
     process.stop();
     const auto before = std::chrono::steady_clock::now();
@@ -128,7 +133,8 @@ TEST_P(FabricProcessConformance, AStoppedInitiatorCannotHoldAClose) {
       ASSERT_TRUE(pair.target->close().ok());
     }
     ASSERT_TRUE(region->close().ok());
-    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10)) << "close waited for the peer";
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10))
+        << "close waited for the peer";
     std::memset(memory.data(), 0xa5, size);
     process.resume();
     const auto result = process.ask("result");
@@ -145,8 +151,9 @@ TEST_P(FabricProcessConformance, ADeadInitiatorLeavesTheTargetWell) {
     const std::size_t size = GetParam().bulk_bytes;
     std::vector<std::byte> memory(size, std::byte{0});
     auto region = pair.lend(memory, Access::remote_read_write);
-    process.ask(std::string("start ") + "write " + pair.target->address().hex() + " " + std::to_string(region->key().raw()) +
-                " " + std::to_string(region->addr().raw()) + " " + std::to_string(size) + " 3 100000");
+    process.ask(std::string("start ") + "write " + pair.target->address().hex() + " " +
+                std::to_string(region->key().raw()) + " " + std::to_string(region->addr().raw()) +
+                " " + std::to_string(size) + " 3 100000");
     ASSERT_TRUE(step_until(pair, [&] { return peek(memory.data()) != 0; }));
     process.kill();
     Buffer local(*pair.domain, 65536);

@@ -1,7 +1,6 @@
 #include "core/fabric/soft/address.h"
 
 #include <arpa/inet.h>
-
 #include <cstring>
 
 namespace farlift::fabric::soft {
@@ -55,14 +54,16 @@ Result<SocketAddress> SocketAddress::decode(const Address& address) {
   }
   std::memcpy(&out.storage_, address.bytes().data(), address.size());
   const int family = address.size() == sizeof(sockaddr_in) ? AF_INET : AF_INET6;
-  if (out.family() != family) return Error::make(Errc::unsupported, "address family does not match its length");
+  if (out.family() != family)
+    return Error::make(Errc::unsupported, "address family does not match its length");
   return out;
 }
 
 Result<SocketAddress> SocketAddress::of_socket(int fd) {
   SocketAddress out;
   socklen_t size = sizeof out.storage_;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&out.storage_), &size) != 0) return Error::from_errno("getsockname");
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&out.storage_), &size) != 0)
+    return Error::from_errno("getsockname");
   return out;
 }
 

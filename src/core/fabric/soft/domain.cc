@@ -1,12 +1,11 @@
 #include "core/fabric/soft/domain.h"
 
-#include <ifaddrs.h>
-
-#include <cstring>
-
 #include "core/fabric/soft/host_process.h"
 #include "core/fabric/soft/initiator.h"
 #include "core/fabric/soft/target.h"
+
+#include <cstring>
+#include <ifaddrs.h>
 
 namespace farlift::fabric::soft {
 namespace {
@@ -33,7 +32,8 @@ class SoftRegistration final : public Registration {
   const std::shared_ptr<Registry::Record> record_;
 };
 
-// The name of the interface that carries `ip`, or "" (a library call that fails here costs a name and nothing else).
+// The name of the interface that carries `ip`, or "" (a library call that fails here costs a name
+// and nothing else).
 std::string interface_of(const SocketAddress& ip) {
   std::string name;
   ifaddrs* list = nullptr;
@@ -58,7 +58,11 @@ std::string interface_of(const SocketAddress& ip) {
 
 SoftDomain::SoftDomain(const SoftOptions& options, const Clock& clock, const SocketAddress& listen,
                        std::unique_ptr<Registry> registry)
-    : options_(options), clock_(clock), listen_(listen), boot_id_(boot_id()), registry_(std::move(registry)) {
+    : options_(options),
+      clock_(clock),
+      listen_(listen),
+      boot_id_(boot_id()),
+      registry_(std::move(registry)) {
   info_.provider = "soft";
   info_.version = "1";
   info_.interface_name = interface_of(listen);
@@ -70,9 +74,11 @@ SoftDomain::SoftDomain(const SoftOptions& options, const Clock& clock, const Soc
   info_.operation_length_max = Length(kOperationBytesMax);
 }
 
-Result<std::unique_ptr<Registration>> SoftDomain::register_memory(const MemoryRef& memory, Access access) {
+Result<std::unique_ptr<Registration>> SoftDomain::register_memory(const MemoryRef& memory,
+                                                                  Access access) {
   TRY_ASSIGN(auto record, registry_->open(memory.bytes, access));
-  return std::unique_ptr<Registration>(std::make_unique<SoftRegistration>(*registry_, std::move(record)));
+  return std::unique_ptr<Registration>(
+      std::make_unique<SoftRegistration>(*registry_, std::move(record)));
 }
 
 Result<std::unique_ptr<TargetEndpoint>> SoftDomain::open_target(const TargetOptions& options) {
@@ -88,8 +94,9 @@ Result<std::unique_ptr<Initiator>> SoftDomain::open_initiator(const InitiatorOpt
 Result<SocketAddress> SoftDomain::peer_address(const Address& peer, bool target_rules) const {
   TRY_ASSIGN(const SocketAddress address, SocketAddress::decode(peer));
   if (address.family() != listen_.family()) {
-    return Error::make(Errc::unsupported, listen_.family() == AF_INET ? "IPv6 address on an IPv4 service"
-                                                                      : "IPv4 address on an IPv6 service");
+    return Error::make(Errc::unsupported, listen_.family() == AF_INET
+                                              ? "IPv6 address on an IPv4 service"
+                                              : "IPv4 address on an IPv6 service");
   }
   if (target_rules) TRY(address.check_target(true));
   return address;
@@ -102,9 +109,11 @@ Status SoftDomain::admit_peer(const Address& peer) {
 
 Result<std::unique_ptr<Domain>> open_domain(const SoftOptions& options, const Clock& clock) {
   TRY_ASSIGN(const SocketAddress listen, SocketAddress::parse(options.listen_ip, 0));
-  if (!listen.check_target(false).ok()) return Error::make(Errc::invalid_argument, "soft listen_ip cannot be connected to");
+  if (!listen.check_target(false).ok())
+    return Error::make(Errc::invalid_argument, "soft listen_ip cannot be connected to");
   TRY_ASSIGN(auto registry, Registry::create(options.virtual_addressing, options.key32));
-  return std::unique_ptr<Domain>(std::make_unique<SoftDomain>(options, clock, listen, std::move(registry)));
+  return std::unique_ptr<Domain>(
+      std::make_unique<SoftDomain>(options, clock, listen, std::move(registry)));
 }
 
 SoftStats stats(const Domain& domain) noexcept {

@@ -3,14 +3,14 @@
 // Threads: any; everything here is immutable or locks itself. Errors: as core/fabric/fabric.h.
 #pragma once
 
-#include <atomic>
-#include <memory>
-
 #include "core/fabric/fabric.h"
 #include "core/fabric/soft/address.h"
 #include "core/fabric/soft/registry.h"
 #include "core/fabric/soft/soft.h"
 #include "core/fabric/soft/soft_wire.h"
+
+#include <atomic>
+#include <memory>
 
 namespace farlift::fabric::soft {
 
@@ -25,17 +25,20 @@ class Counter {
 
 // The live form of SoftStats, same names.
 struct Counters {
-  Counter links_accepted, links_refused, links_foreign, links_broken, operations_served, operations_refused, bytes_landed,
-      bytes_sent, pulls_failed, links_connected, links_lost, connect_failures, abort_limits, host_links,
-      host_lane_refusals, writes_remote, writes_host, reads_remote, reads_host, posts_deferred;
+  Counter links_accepted, links_refused, links_foreign, links_broken, operations_served,
+      operations_refused, bytes_landed, bytes_sent, pulls_failed, links_connected, links_lost,
+      connect_failures, abort_limits, host_links, host_lane_refusals, writes_remote, writes_host,
+      reads_remote, reads_host, posts_deferred;
 };
 
 class SoftDomain final : public Domain {
  public:
-  SoftDomain(const SoftOptions& options, const Clock& clock, const SocketAddress& listen, std::unique_ptr<Registry> registry);
+  SoftDomain(const SoftOptions& options, const Clock& clock, const SocketAddress& listen,
+             std::unique_ptr<Registry> registry);
 
   const DomainInfo& info() const noexcept override { return info_; }
-  Result<std::unique_ptr<Registration>> register_memory(const MemoryRef& memory, Access access) override;
+  Result<std::unique_ptr<Registration>> register_memory(const MemoryRef& memory,
+                                                        Access access) override;
   Result<std::unique_ptr<TargetEndpoint>> open_target(const TargetOptions& options) override;
   Result<std::unique_ptr<Initiator>> open_initiator(const InitiatorOptions& options) override;
   Status admit_peer(const Address& peer) override;

@@ -1,15 +1,14 @@
 #include "core/fabric/soft/host_process.h"
 
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <atomic>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 
 namespace farlift::fabric::soft {
 namespace {
@@ -39,7 +38,8 @@ Result<HostProcess> HostProcess::open(std::uint32_t pid) {
   if (pid == 0 || pid > 0x7fffffff) return Error::make(Errc::unsupported, "pid");
   HostProcess out;
   out.pid_ = pid;
-  out.pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));  // close-on-exec
+  out.pidfd_ = UniqueFd(
+      static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));  // close-on-exec
   if (!out.pidfd_) return Error::make(Errc::unsupported, "pidfd_open", errno);
   return out;
 }
@@ -52,24 +52,28 @@ bool HostProcess::alive() const noexcept {
 Status HostProcess::read(std::span<const iovec> local, std::span<const iovec> remote) const {
   std::size_t total = 0;
   for (const iovec& v : remote) total += v.iov_len;
-  const ssize_t n = ::process_vm_readv(static_cast<pid_t>(pid_), local.data(), local.size(), remote.data(), remote.size(), 0);
+  const ssize_t n = ::process_vm_readv(static_cast<pid_t>(pid_), local.data(), local.size(),
+                                       remote.data(), remote.size(), 0);
   const int error = errno;
   if (!alive()) return Error::make(Errc::connection_lost, "host process is gone");
-  if (n < 0 && (error == EPERM || error == ENOSYS)) return Error::make(Errc::unsupported, "process_vm_readv", error);
+  if (n < 0 && (error == EPERM || error == ENOSYS))
+    return Error::make(Errc::unsupported, "process_vm_readv", error);
   if (n < 0) return Error::make(Errc::io, "process_vm_readv", error);
-  if (static_cast<std::size_t>(n) != total) return Error::make(Errc::io, "process_vm_readv stopped short", EFAULT);
+  if (static_cast<std::size_t>(n) != total)
+    return Error::make(Errc::io, "process_vm_readv stopped short", EFAULT);
   return {};
 }
 
 Status HostProcess::read(void* local, std::uint64_t remote, std::size_t length) const {
   const iovec l{local, length};
-  const iovec r{reinterpret_cast<void*>(remote), length};  // NOLINT(performance-no-int-to-ptr): an address of theirs
+  const iovec r{reinterpret_cast<void*>(remote),
+                length};  // NOLINT(performance-no-int-to-ptr): an address of theirs
   return read({&l, 1}, {&r, 1});
 }
 
 bool HostProcess::holds_other_end(int fd, std::uint32_t peer_fd) const noexcept {
-  // Only a socket is duplicated. A stranger's file swapped in between the two looks is kept open for ever, since closing
-  // it could block in its file system; so many times at most.
+  // Only a socket is duplicated. A stranger's file swapped in between the two looks is kept open
+  // for ever, since closing it could block in its file system; so many times at most.
   static std::atomic<int> kept{0};
   if (kept.load() >= kForeignFilesKeptMax) return false;
   char path[64];
@@ -77,7 +81,8 @@ bool HostProcess::holds_other_end(int fd, std::uint32_t peer_fd) const noexcept 
   char target[64];
   const ssize_t n = ::readlink(path, target, sizeof target);
   if (n < 8 || std::memcmp(target, "socket:[", 8) != 0) return false;
-  UniqueFd theirs(static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd_.get(), static_cast<int>(peer_fd), 0)));
+  UniqueFd theirs(
+      static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd_.get(), static_cast<int>(peer_fd), 0)));
   if (!theirs) return false;
   int type = 0;
   socklen_t size = sizeof type;

@@ -1,19 +1,19 @@
 // HostProcess: another process of this host whose memory we may read with process_vm_readv.
 //
-// Invariants: the process is held by a pidfd, which is looked at after each copy, so a recycled pid is never believed.
-// Threads:    read() and alive() from any thread. Errors: unsupported: the kernel does not allow it; connection_lost:
-//             the process is gone; io: a page could not be read.
+// Invariants: the process is held by a pidfd, which is looked at after each copy, so a recycled pid
+//             is never believed.
+// Threads:    read() and alive() from any thread. Errors: unsupported: the kernel does not allow
+//             it; connection_lost: the process is gone; io: a page could not be read.
 #pragma once
-
-#include <sys/uio.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <span>
 
 #include "core/base/result.h"
 #include "core/base/unique_fd.h"
 #include "core/fabric/soft/soft_wire.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <sys/uio.h>
 
 namespace farlift::fabric::soft {
 
@@ -29,8 +29,9 @@ class HostProcess {
   bool alive() const noexcept;
   std::uint32_t pid() const noexcept { return pid_; }
 
-  // Proof that the process at the other end of the connected socket `fd` is this one: it holds, as its descriptor
-  // `peer_fd`, the very socket that `fd` is connected to. Without it a peer could name a foreign process.
+  // Proof that the process at the other end of the connected socket `fd` is this one: it holds, as
+  // its descriptor `peer_fd`, the very socket that `fd` is connected to. Without it a peer could
+  // name a foreign process.
   bool holds_other_end(int fd, std::uint32_t peer_fd) const noexcept;
 
  private:

@@ -1,14 +1,14 @@
 #include "core/fabric/soft/host_reader.h"
 
-#include <pthread.h>
-
 #include <algorithm>
+#include <pthread.h>
 
 namespace farlift::fabric::soft {
 namespace {
 
 iovec remote_part(std::uint64_t addr, std::size_t length) noexcept {
-  return {reinterpret_cast<void*>(addr), length};  // NOLINT(performance-no-int-to-ptr): an address of theirs
+  return {reinterpret_cast<void*>(addr),
+          length};  // NOLINT(performance-no-int-to-ptr): an address of theirs
 }
 
 }  // namespace
@@ -18,9 +18,11 @@ Result<EntryImage> HostTarget::entry_of(RKey key) const {
   EntryImage once;
   EntryImage again;
   const iovec local[2] = {{&once, sizeof once}, {&again, sizeof again}};
-  const iovec remote[2] = {remote_part(entry_addr(key), sizeof once), remote_part(entry_addr(key), sizeof again)};
+  const iovec remote[2] = {remote_part(entry_addr(key), sizeof once),
+                           remote_part(entry_addr(key), sizeof again)};
   TRY(process.read(local, remote));
-  if (once != again || !once.open() || once.key != key.raw()) return Error::make(Errc::access, "key");
+  if (once != again || !once.open() || once.key != key.raw())
+    return Error::make(Errc::access, "key");
   return once;
 }
 
@@ -74,7 +76,8 @@ bool HostReader::end_piece(Job* job, const Status& status) {
   }
   piece_ended_.notify_all();
   if (job->pieces > 0 || job->next < job->to.size()) return false;
-  const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j.get() == job; });
+  const auto found =
+      std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j.get() == job; });
   done_.push_back(std::move(*found));
   jobs_.erase(found);
   return true;
@@ -133,7 +136,8 @@ void HostReader::cancel(const void* group) {
     job->next = job->to.size();
   }
   const auto busy = [&]() REQUIRES(mutex_) {
-    return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j->group == group && j->pieces > 0; });
+    return std::any_of(jobs_.begin(), jobs_.end(),
+                       [&](const auto& j) { return j->group == group && j->pieces > 0; });
   };
   while (busy()) piece_ended_.wait(mutex_);
   std::erase_if(jobs_, [&](const auto& j) { return j->group == group; });
@@ -145,8 +149,10 @@ Status HostReader::copy(const Job& job, std::uint64_t at, std::uint64_t length) 
   const std::uint64_t entry_addr = job.target->entry_addr(key);
   EntryImage before;
   EntryImage after;
-  const iovec local[3] = {{&before, sizeof before}, {job.to.data() + at, length}, {&after, sizeof after}};
-  const iovec remote[3] = {remote_part(entry_addr, sizeof before), remote_part(job.from + at, length),
+  const iovec local[3] = {
+      {&before, sizeof before}, {job.to.data() + at, length}, {&after, sizeof after}};
+  const iovec remote[3] = {remote_part(entry_addr, sizeof before),
+                           remote_part(job.from + at, length),
                            remote_part(entry_addr, sizeof after)};
   const Status copied = job.target->process.read(local, remote);
   if (copied.ok()) {

@@ -1,24 +1,27 @@
-// HostReader: one-sided reads out of processes of this host, piece by piece; a helper thread shares the large ones.
+// HostReader: one-sided reads out of processes of this host, piece by piece; a helper thread shares
+// the large ones.
 //
-// Each piece proves itself: the registry entry before, the data, and the entry after are copied by one
-// process_vm_readv, in this order; equal and open entries mean that the data was read under an open registration
-// (docs/decisions/0001).
+// Each piece proves itself: the registry entry before, the data, and the entry after are copied by
+// one process_vm_readv, in this order; equal and open entries mean that the data was read under an
+// open registration (docs/decisions/0001).
 //
-// Invariants: after cancel() nobody copies for the cancelled jobs; a job is done once, when no piece of it is in
-//             progress. Threads: one owner; the helper is started with the first large job. `on_done` is called by the
-//             helper, without locks. Errors: access: the registration closed or changed; io: a page could not be read;
+// Invariants: after cancel() nobody copies for the cancelled jobs; a job is done once, when no
+//             piece of it is in progress. Threads: one owner; the helper is started with the first
+//             large job. `on_done` is called by the
+//             helper, without locks. Errors: access: the registration closed or changed; io: a page
+//             could not be read;
 //             connection_lost: the process is gone.
 #pragma once
+
+#include "core/base/mutex.h"
+#include "core/fabric/soft/host_process.h"
+#include "core/fabric/soft/registry.h"
 
 #include <deque>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
-
-#include "core/base/mutex.h"
-#include "core/fabric/soft/host_process.h"
-#include "core/fabric/soft/registry.h"
 
 namespace farlift::fabric::soft {
 
@@ -29,25 +32,27 @@ struct HostTarget {
   std::uint32_t registry_slots = 0;
 
   std::uint64_t entry_addr(RKey key) const noexcept {
-    return registry_addr + std::uint64_t{Registry::slot_of(key, registry_slots)} * sizeof(EntryImage);
+    return registry_addr +
+           std::uint64_t{Registry::slot_of(key, registry_slots)} * sizeof(EntryImage);
   }
   Result<EntryImage> entry_of(RKey key) const;  // access: no such open registration
 };
 
 class HostReader {
  public:
-  static constexpr std::uint64_t kPieceBytesMax = 1u << 20;           // one process_vm_readv
-  static constexpr std::uint64_t kParallelBytesMin = 4u << 20;        // below it the helper costs more than it brings
+  static constexpr std::uint64_t kPieceBytesMax = 1u << 20;  // one process_vm_readv
+  static constexpr std::uint64_t kParallelBytesMin =
+      4u << 20;  // below it the helper costs more than it brings
 
   struct Job {
     const void* group = nullptr;  // for cancel()
     std::uint64_t id = 0;
     std::shared_ptr<const HostTarget> target;
     EntryImage entry;
-    bool entry_cached = false;    // `entry` was known from an earlier operation
-    std::uint64_t from = 0;       // in the target's address space
+    bool entry_cached = false;  // `entry` was known from an earlier operation
+    std::uint64_t from = 0;     // in the target's address space
     std::span<std::byte> to;
-    Status status;                // when done
+    Status status;  // when done
 
    private:
     friend class HostReader;

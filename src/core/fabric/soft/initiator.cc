@@ -1,13 +1,12 @@
 #include "core/fabric/soft/initiator.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 
 namespace farlift::fabric::soft {
 namespace {
@@ -18,14 +17,17 @@ constexpr int kEventsAtOnce = 64;
 
 }  // namespace
 
-SoftInitiator::SoftInitiator(SoftDomain& domain, const InitiatorOptions& options) : domain_(domain), options_(options), reader_([this] { wake(); }) {
-  const std::uint32_t limit = options.in_flight_max == 0 ? kInFlightMax : std::min(options.in_flight_max, kInFlightMax);
+SoftInitiator::SoftInitiator(SoftDomain& domain, const InitiatorOptions& options)
+    : domain_(domain), options_(options), reader_([this] { wake(); }) {
+  const std::uint32_t limit =
+      options.in_flight_max == 0 ? kInFlightMax : std::min(options.in_flight_max, kInFlightMax);
   slots_.resize(limit);
   free_.reserve(limit);
   for (std::uint32_t i = limit; i > 0; --i) free_.push_back(i - 1);
 }
 
-Result<std::unique_ptr<SoftInitiator>> SoftInitiator::open(SoftDomain& domain, const InitiatorOptions& options) {
+Result<std::unique_ptr<SoftInitiator>> SoftInitiator::open(SoftDomain& domain,
+                                                           const InitiatorOptions& options) {
   std::unique_ptr<SoftInitiator> initiator(new SoftInitiator(domain, options));
   TRY(initiator->start());
   return initiator;
@@ -37,16 +39,20 @@ Status SoftInitiator::start() {
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   wake_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!reserved_ || !epoll_ || !wake_event_ || !timer_) return Error::from_errno("soft initiator descriptors");
-  if (::bind(reserved_.get(), local.get(), local.size()) != 0) return Error::from_errno("soft initiator bind");
+  if (!reserved_ || !epoll_ || !wake_event_ || !timer_)
+    return Error::from_errno("soft initiator descriptors");
+  if (::bind(reserved_.get(), local.get(), local.size()) != 0)
+    return Error::from_errno("soft initiator bind");
   TRY_ASSIGN(const SocketAddress bound, SocketAddress::of_socket(reserved_.get()));
   address_ = bound.encode();
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kWakeId;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_event_.get(), &event) != 0) return Error::from_errno("epoll_ctl");
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_event_.get(), &event) != 0)
+    return Error::from_errno("epoll_ctl");
   event.data.u64 = kTimerId;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event) != 0) return Error::from_errno("epoll_ctl");
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event) != 0)
+    return Error::from_errno("epoll_ctl");
   return {};
 }
 
@@ -218,7 +224,8 @@ void SoftInitiator::check_deadlines() {
 void SoftInitiator::arm_timer() {
   Instant first{};
   for (const auto& [id, link] : links_) {
-    if (link->state != Link::State::up && (first == Instant{} || link->deadline < first)) first = link->deadline;
+    if (link->state != Link::State::up && (first == Instant{} || link->deadline < first))
+      first = link->deadline;
   }
   if (first == timer_at_) return;
   timer_at_ = first;

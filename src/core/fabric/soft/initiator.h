@@ -1,25 +1,24 @@
 // SoftInitiator: the active side. One epoll set over its links; no thread of its own but the
 // helper of large host-lane reads.
 //
-// An operation goes by the host lane when the link proved it (reads: we copy; large writes: the target pulls), else over
-// the socket. Links connect on first use. abort() shuts our side down and waits for the target's end, which the target
-// gives only after it stopped touching memory for us; that wait is bounded by kLeaveLimit, after which the operations end
-// with quiet == false.
+// An operation goes by the host lane when the link proved it (reads: we copy; large writes: the
+// target pulls), else over the socket. Links connect on first use. abort() shuts our side down and
+// waits for the target's end, which the target gives only after it stopped touching memory for us;
+// that wait is bounded by kLeaveLimit, after which the operations end with quiet == false.
 //
 // Threads: one; wake() from any. Errors: as core/fabric/fabric.h.
 #pragma once
-
-#include <sys/types.h>
-
-#include <deque>
-#include <memory>
-#include <unordered_map>
-#include <vector>
 
 #include "core/base/unique_fd.h"
 #include "core/fabric/soft/domain.h"
 #include "core/fabric/soft/host_reader.h"
 #include "core/fabric/soft/initiator_link.h"
+
+#include <deque>
+#include <memory>
+#include <sys/types.h>
+#include <unordered_map>
+#include <vector>
 
 namespace farlift::fabric::soft {
 
@@ -27,15 +26,18 @@ class SoftInitiator final : public Initiator {
  public:
   static constexpr std::uint32_t kInFlightMax = 1024;
   static constexpr std::uint32_t kStreamsPerPeerMax = 8;
-  static constexpr std::uint64_t kPullBytesMin = 32u << 10;       // smaller writes travel with their request
-  static constexpr std::uint64_t kInlineReadBytesMax = 64u << 10; // such host reads are done inside post()
-  static constexpr std::uint64_t kReadBytesPerPoll = 4u << 20;    // then poll() returns
-  static constexpr std::uint64_t kSendBytesMax = 256u << 10;       // one sendmsg
+  static constexpr std::uint64_t kPullBytesMin = 32u
+                                                 << 10;  // smaller writes travel with their request
+  static constexpr std::uint64_t kInlineReadBytesMax =
+      64u << 10;  // such host reads are done inside post()
+  static constexpr std::uint64_t kReadBytesPerPoll = 4u << 20;   // then poll() returns
+  static constexpr std::uint64_t kSendBytesMax = 256u << 10;     // one sendmsg
   static constexpr std::uint64_t kReceiveBytesMax = 256u << 10;  // one recvmsg of a read's payload
-  static constexpr std::size_t kEntriesMax = 4096;                // cached registry entries of a link
+  static constexpr std::size_t kEntriesMax = 4096;  // cached registry entries of a link
   static constexpr Duration kLeaveLimit = std::chrono::seconds(2);
 
-  static Result<std::unique_ptr<SoftInitiator>> open(SoftDomain& domain, const InitiatorOptions& options);
+  static Result<std::unique_ptr<SoftInitiator>> open(SoftDomain& domain,
+                                                     const InitiatorOptions& options);
   ~SoftInitiator() override;
 
   const Address& address() const noexcept override { return address_; }
@@ -54,10 +56,10 @@ class SoftInitiator final : public Initiator {
   using Link = InitiatorLink;
   struct Slot {
     Operation operation;
-    std::uint64_t id = 0;          // 0: free; else serial << 16 | index
+    std::uint64_t id = 0;  // 0: free; else serial << 16 | index
     Link* link = nullptr;
-    bool begun = false;            // some of it was sent
-    bool sent = false;             // all of it was
+    bool begun = false;  // some of it was sent
+    bool sent = false;   // all of it was
     bool pull = false;
     std::uint64_t done_bytes = 0;  // of a read
     std::array<std::byte, kRequestBytes> header{};
@@ -107,13 +109,13 @@ class SoftInitiator final : public Initiator {
   SoftDomain& domain_;
   const InitiatorOptions options_;
   Address address_;
-  UniqueFd reserved_;     // a bound socket that never listens: our name, and a port nobody else gets
+  UniqueFd reserved_;  // a bound socket that never listens: our name, and a port nobody else gets
   UniqueFd epoll_;
   UniqueFd wake_event_;
   UniqueFd timer_;
-  bool rung_ = false;     // wake_event_ is readable because completions wait
+  bool rung_ = false;  // wake_event_ is readable because completions wait
   bool closed_ = false;
-  Instant timer_at_{};    // what timer_ is set to; zero: not set
+  Instant timer_at_{};  // what timer_ is set to; zero: not set
 
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;

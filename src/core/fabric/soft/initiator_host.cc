@@ -7,8 +7,10 @@ void SoftInitiator::prove_host(Link& link, const Hello& theirs) {
   link.cell = theirs.challenge;
   auto process = HostProcess::open(theirs.pid);
   Token16 proof{};
-  const bool proven = process.ok() && theirs.registry_slots > 0 && process->holds_other_end(link.fd.get(), theirs.socket_fd) &&
-                      process->read(proof.data(), theirs.cell_addr, proof.size()).ok() && proof == link.challenge;
+  const bool proven = process.ok() && theirs.registry_slots > 0 &&
+                      process->holds_other_end(link.fd.get(), theirs.socket_fd) &&
+                      process->read(proof.data(), theirs.cell_addr, proof.size()).ok() &&
+                      proof == link.challenge;
   if (!proven) {
     domain_.counters().host_lane_refusals.add();
     return;
@@ -21,7 +23,8 @@ void SoftInitiator::prove_host(Link& link, const Hello& theirs) {
 }
 
 // What the target's table says of the operation's key, checked for its right and range.
-Result<EntryImage> SoftInitiator::entry_of(Link& link, const Operation& operation, bool fresh, bool& cached) {
+Result<EntryImage> SoftInitiator::entry_of(Link& link, const Operation& operation, bool fresh,
+                                           bool& cached) {
   EntryImage entry;
   const auto known = link.entries.find(operation.key);
   cached = known != link.entries.end() && !fresh;
@@ -33,11 +36,13 @@ Result<EntryImage> SoftInitiator::entry_of(Link& link, const Operation& operatio
     if (link.entries.size() >= kEntriesMax) link.entries.clear();
     link.entries.emplace(operation.key, entry);
   }
-  if (entry.access > static_cast<std::uint64_t>(Access::remote_read_write) || !allows_read(static_cast<Access>(entry.access))) {
+  if (entry.access > static_cast<std::uint64_t>(Access::remote_read_write) ||
+      !allows_read(static_cast<Access>(entry.access))) {
     return Error::make(Errc::access, "right");
   }
   if (operation.addr.raw() < entry.base ||
-      !fits(Offset(operation.addr.raw() - entry.base), Length(operation.local.size()), Length(entry.length))) {
+      !fits(Offset(operation.addr.raw() - entry.base), Length(operation.local.size()),
+            Length(entry.length))) {
     return Error::make(Errc::access, "range");
   }
   return entry;
@@ -74,7 +79,8 @@ void SoftInitiator::host_reads(std::uint64_t budget) {
     Slot* slot = find_slot(job->id);
     if (slot == nullptr) continue;
     if (!job->status.ok() && job->status.code() == Errc::access) {
-      // A short key may have come back for a new registration since its entry was cached: look once more.
+      // A short key may have come back for a new registration since its entry was cached: look once
+      // more.
       slot->link->entries.erase(slot->operation.key);
       if (job->entry_cached) {
         start_host_read(*slot, true);

@@ -1,11 +1,10 @@
-#include <sys/socket.h>
-#include <sys/uio.h>
+#include "core/fabric/soft/initiator.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-
-#include "core/fabric/soft/initiator.h"
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 namespace farlift::fabric::soft {
 namespace {
@@ -27,14 +26,19 @@ void SoftInitiator::route(Link& link, std::uint32_t index) {
   }
   slot.pull = op.kind == OpKind::write && link.can_pull && op.local.size() >= kPullBytesMin;
   Request request;
-  request.kind = op.kind == OpKind::read ? RequestKind::read : slot.pull ? RequestKind::pull : RequestKind::write;
+  request.kind = op.kind == OpKind::read ? RequestKind::read
+                 : slot.pull             ? RequestKind::pull
+                                         : RequestKind::write;
   request.id = slot.id;
   request.key = op.key;
   request.addr = op.addr;
   request.length = Length(op.local.size());
   request.source = slot.pull ? reinterpret_cast<std::uint64_t>(op.local.data()) : 0;
   encode(request, slot.header);
-  (op.kind == OpKind::read ? counters.reads_remote : slot.pull ? counters.writes_host : counters.writes_remote).add();
+  (op.kind == OpKind::read ? counters.reads_remote
+   : slot.pull             ? counters.writes_host
+                           : counters.writes_remote)
+      .add();
   if (op.kind == OpKind::read) ++link.reads_out;
   link.queue.push_back(index);
   link.queued_bytes += op.local.size();
@@ -42,7 +46,8 @@ void SoftInitiator::route(Link& link, std::uint32_t index) {
 
 bool SoftInitiator::send_control(Link& link) {
   while (!link.control.empty()) {
-    const ssize_t n = ::send(link.fd.get(), link.control.data(), link.control.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = ::send(link.fd.get(), link.control.data(), link.control.size(),
+                             MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0) return false;
     link.control.erase(link.control.begin(), link.control.begin() + n);
   }
@@ -51,13 +56,16 @@ bool SoftInitiator::send_control(Link& link) {
 
 // Sends as much as the socket takes: whole headers and payloads of several operations in one call.
 void SoftInitiator::send(Link& link) {
-  if (link.state == Link::State::connecting || link.state == Link::State::leaving || !send_control(link)) return;
+  if (link.state == Link::State::connecting || link.state == Link::State::leaving ||
+      !send_control(link))
+    return;
   while (link.state == Link::State::up && !link.queue.empty()) {
     iovec parts[kPartsMax];
     std::size_t count = 0;
     std::uint64_t total = 0;
     std::size_t skip = link.front_sent;
-    for (auto i = link.queue.begin(); i != link.queue.end() && count + 2 <= kPartsMax && total < kSendBytesMax; ++i) {
+    for (auto i = link.queue.begin();
+         i != link.queue.end() && count + 2 <= kPartsMax && total < kSendBytesMax; ++i) {
       Slot& slot = slots_[*i];
       slot.begun = true;
       if (skip < kRequestBytes) {
@@ -110,10 +118,11 @@ void SoftInitiator::receive(Link& link) {
     if (link.frame_left > 0) {
       n = receive_frame(link, room);
     } else {
-      // Exactly one header while reads are out, so that their payload is received in place; else as many as there are.
+      // Exactly one header while reads are out, so that their payload is received in place; else as
+      // many as there are.
       const std::size_t limit = link.state == Link::State::greeting ? kHelloBytes
-                                : link.reads_out > 0                ? std::max(kReplyBytes, link.have)
-                                                                    : link.buffer.size();
+                                : link.reads_out > 0 ? std::max(kReplyBytes, link.have)
+                                                     : link.buffer.size();
       room = limit - link.have;
       n = room == 0 ? 0 : ::recv(link.fd.get(), link.buffer.data() + link.have, room, MSG_DONTWAIT);
       if (room > 0 && n > 0) link.have += static_cast<std::size_t>(n);
@@ -130,7 +139,8 @@ void SoftInitiator::receive(Link& link) {
   }
 }
 
-// Takes what the buffer holds; false when the peer broke the protocol. The link may be gone afterwards.
+// Takes what the buffer holds; false when the peer broke the protocol. The link may be gone
+// afterwards.
 bool SoftInitiator::on_bytes(Link& link) {
   const std::uint64_t id = link.id;
   if (link.state == Link::State::greeting) {
@@ -153,7 +163,8 @@ bool SoftInitiator::on_bytes(Link& link) {
   return true;
 }
 
-// Payload of a read, straight to where it belongs (or nowhere), together with the header that may follow.
+// Payload of a read, straight to where it belongs (or nowhere), together with the header that may
+// follow.
 ssize_t SoftInitiator::receive_frame(Link& link, std::size_t& room) {
   Slot* slot = link.state == Link::State::up ? find_slot(link.frame_id) : nullptr;
   if (slot == nullptr) {
@@ -163,7 +174,8 @@ ssize_t SoftInitiator::receive_frame(Link& link, std::size_t& room) {
     return n;
   }
   const std::uint64_t want = std::min(link.frame_left, kReceiveBytesMax);
-  iovec parts[2] = {{slot->operation.local.data() + slot->done_bytes, want}, {link.buffer.data(), kReplyBytes}};
+  iovec parts[2] = {{slot->operation.local.data() + slot->done_bytes, want},
+                    {link.buffer.data(), kReplyBytes}};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = want == link.frame_left ? 2 : 1;
@@ -198,12 +210,19 @@ bool SoftInitiator::on_reply(Link& link, const Reply& reply) {
   }
   if (slot == nullptr) return leaving;  // aborted meanwhile
   const bool read = slot->operation.kind == OpKind::read;
-  if (read && reply.status == ReplyStatus::ok && slot->done_bytes != slot->operation.local.size()) return false;
+  if (read && reply.status == ReplyStatus::ok && slot->done_bytes != slot->operation.local.size())
+    return false;
   if (read) --link.reads_out;
   switch (reply.status) {
-    case ReplyStatus::ok: finish(*slot, {}); break;
-    case ReplyStatus::access: finish(*slot, Error::make(Errc::access, "the target refused key, range or right")); break;
-    case ReplyStatus::io: finish(*slot, Error::make(Errc::io, "the target could not read the source")); break;
+    case ReplyStatus::ok:
+      finish(*slot, {});
+      break;
+    case ReplyStatus::access:
+      finish(*slot, Error::make(Errc::access, "the target refused key, range or right"));
+      break;
+    case ReplyStatus::io:
+      finish(*slot, Error::make(Errc::io, "the target could not read the source"));
+      break;
   }
   return true;
 }

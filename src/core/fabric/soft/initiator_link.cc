@@ -1,31 +1,34 @@
+#include "core/base/prng.h"
+#include "core/fabric/soft/initiator.h"
+
+#include <algorithm>
+#include <cerrno>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-
-#include "core/base/prng.h"
-#include "core/fabric/soft/initiator.h"
-
 namespace farlift::fabric::soft {
 namespace {
 
-// The end of a connection that proves that the target's socket is gone. A network that merely stopped answering does
-// not: what the target had received by then may still land.
+// The end of a connection that proves that the target's socket is gone. A network that merely
+// stopped answering does not: what the target had received by then may still land.
 bool proves_end(int error) noexcept { return error == 0 || error == ECONNRESET || error == EPIPE; }
 
 }  // namespace
 
-// The link with the fewest bytes to send; more links are opened only for operations that are worth one.
+// The link with the fewest bytes to send; more links are opened only for operations that are worth
+// one.
 Result<SoftInitiator::Link*> SoftInitiator::link_for(InitiatorPeer& peer, std::uint64_t bytes) {
-  const std::uint32_t streams = std::clamp(options_.streams_per_peer, std::uint32_t{1}, kStreamsPerPeerMax);
-  const auto least = std::min_element(peer.links.begin(), peer.links.end(),
-                                      [](const Link* a, const Link* b) { return a->queued_bytes < b->queued_bytes; });
+  const std::uint32_t streams =
+      std::clamp(options_.streams_per_peer, std::uint32_t{1}, kStreamsPerPeerMax);
+  const auto least = std::min_element(
+      peer.links.begin(), peer.links.end(),
+      [](const Link* a, const Link* b) { return a->queued_bytes < b->queued_bytes; });
   if (least == peer.links.end()) return connect(peer);
   const bool host = (*least)->state == Link::State::up && (*least)->host != nullptr;
-  if (peer.links.size() < streams && (*least)->queued_bytes > 0 && bytes >= kPullBytesMin && !host) return connect(peer);
+  if (peer.links.size() < streams && (*least)->queued_bytes > 0 && bytes >= kPullBytesMin && !host)
+    return connect(peer);
   return *least;
 }
 
@@ -33,19 +36,22 @@ Result<SoftInitiator::Link*> SoftInitiator::connect(InitiatorPeer& peer) {
   auto link = std::make_unique<Link>();
   link->id = next_link_++;
   link->peer = &peer;
-  link->fd = UniqueFd(::socket(peer.socket.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  link->fd =
+      UniqueFd(::socket(peer.socket.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!link->fd) return Error::from_errno("soft link socket");
   const int on = 1;
   ::setsockopt(link->fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   link->deadline = domain_.clock().now() + options_.connect_deadline;
-  if (::connect(link->fd.get(), peer.socket.get(), peer.socket.size()) != 0 && errno != EINPROGRESS) {
+  if (::connect(link->fd.get(), peer.socket.get(), peer.socket.size()) != 0 &&
+      errno != EINPROGRESS) {
     domain_.counters().connect_failures.add();
     return Error::make(Errc::unreachable, "soft connect", errno);
   }
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = link->id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link->fd.get(), &event) != 0) return Error::from_errno("epoll_ctl");
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link->fd.get(), &event) != 0)
+    return Error::from_errno("epoll_ctl");
   Link* raw = link.get();
   peer.links.push_back(raw);
   links_.emplace(raw->id, std::move(link));
@@ -88,8 +94,10 @@ void SoftInitiator::on_connected(Link& link) {
 // The target's hello is complete in the buffer.
 void SoftInitiator::on_hello(Link& link) {
   const auto hello = decode_hello({link.buffer.data(), kHelloBytes});
-  if (!hello.ok()) return fail(link, Error::make(Errc::unsupported, "the peer does not speak soft"));
-  if (hello->status == HelloStatus::full) return fail(link, Error::make(Errc::exhausted, "the target has no room for a link"));
+  if (!hello.ok())
+    return fail(link, Error::make(Errc::unsupported, "the peer does not speak soft"));
+  if (hello->status == HelloStatus::full)
+    return fail(link, Error::make(Errc::exhausted, "the target has no room for a link"));
   if (!hello->host_lane) return on_up(link);
   prove_host(link, *hello);
   Request ready;
@@ -124,7 +132,8 @@ void SoftInitiator::fail(Link& link, Error why) {
     if (slot.id == 0 || slot.link != &link) continue;
     Error error = why;
     if (leaving) error.code = Errc::aborted;
-    // What was never begun touched nothing, and a read stops touching local memory with this very call.
+    // What was never begun touched nothing, and a read stops touching local memory with this very
+    // call.
     if (!slot.begun || slot.operation.kind == OpKind::read) error.quiet = true;
     finish(slot, error);
   }
@@ -136,13 +145,15 @@ void SoftInitiator::leave(Link& link) {
   reader_.cancel(&link);
   for (Slot& slot : slots_) {
     if (slot.id == 0 || slot.link != &link) continue;
-    if (!slot.begun || slot.operation.kind == OpKind::read) finish(slot, Error::make(Errc::aborted, "soft abort"));
+    if (!slot.begun || slot.operation.kind == OpKind::read)
+      finish(slot, Error::make(Errc::aborted, "soft abort"));
   }
   link.queue.clear();
   link.control.clear();
   if (link.peer != nullptr) std::erase(link.peer->links, &link);
   link.peer = nullptr;
-  const bool owed = std::any_of(slots_.begin(), slots_.end(), [&](const Slot& s) { return s.id != 0 && s.link == &link; });
+  const bool owed = std::any_of(slots_.begin(), slots_.end(),
+                                [&](const Slot& s) { return s.id != 0 && s.link == &link; });
   if (!owed || ::shutdown(link.fd.get(), SHUT_WR) != 0) {
     if (owed) return fail(link, Error::make(Errc::aborted, "soft abort"));
     return drop(link);
@@ -175,10 +186,12 @@ void SoftInitiator::receive_eof(Link& link, int error) {
     case Link::State::connecting:
       return fail(link, Error::make(Errc::unreachable, "soft connect", error));
     case Link::State::greeting:
-      return fail(link, Error::make(Errc::unsupported, "the peer ended the link without a soft hello", error));
+      return fail(link, Error::make(Errc::unsupported,
+                                    "the peer ended the link without a soft hello", error));
     case Link::State::proving:
     case Link::State::up:
-    case Link::State::leaving: break;
+    case Link::State::leaving:
+      break;
   }
   Error why = Error::make(Errc::connection_lost, "soft link", error);
   why.quiet = proves_end(error);

@@ -1,18 +1,20 @@
-// LandedLog: which runs of a registration landed, in landing order, each with the CRC-32C of what is in the memory.
+// LandedLog: which runs of a registration landed, in landing order, each with the CRC-32C of what
+// is in the memory.
 //
-// Invariants: neighbouring runs are merged unless something that overlaps them landed in between; at most
-//             Registration::kLandedRunsMax runs are kept, then the log says "overflowed" until it is taken.
+// Invariants: neighbouring runs are merged unless something that overlaps them landed in between;
+//             at most Registration::kLandedRunsMax runs are kept, then the log says "overflowed"
+//             until it is taken.
 // Threads:    any. add() reads the memory of the run: call it while the run cannot be unregistered.
 #pragma once
+
+#include "core/base/mutex.h"
+#include "core/fabric/fabric.h"
 
 #include <atomic>
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <vector>
-
-#include "core/base/mutex.h"
-#include "core/fabric/fabric.h"
 
 namespace farlift::fabric::soft {
 

@@ -1,15 +1,17 @@
 #include "core/fabric/soft/registry.h"
 
-#include <sys/mman.h>
-
 #include "core/base/prng.h"
+
+#include <sys/mman.h>
 
 namespace farlift::fabric::soft {
 
 Result<std::unique_ptr<Registry>> Registry::create(bool virtual_addressing, bool key32) {
-  void* memory = ::mmap(nullptr, sizeof(Entry) * kSlots, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, sizeof(Entry) * kSlots, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return Error::from_errno("soft registry mmap");
-  return std::unique_ptr<Registry>(new Registry(static_cast<Entry*>(memory), virtual_addressing, key32));
+  return std::unique_ptr<Registry>(
+      new Registry(static_cast<Entry*>(memory), virtual_addressing, key32));
 }
 
 Registry::~Registry() {
@@ -23,13 +25,15 @@ RKey Registry::draw_key() {
     std::uint64_t raw = secure_random_u64();
     if (key32_) raw &= 0xffffffffu;
     const RKey key(raw);
-    if (raw == 0 || (table_[slot_of(key, kSlots)].state.load(std::memory_order_relaxed) & 1) != 0) continue;
+    if (raw == 0 || (table_[slot_of(key, kSlots)].state.load(std::memory_order_relaxed) & 1) != 0)
+      continue;
     return key;
   }
 }
 
 void Registry::publish(const Record& record) {
-  // Fields first, `state` last: a reader that sees the same open state twice has seen the fields of that state.
+  // Fields first, `state` last: a reader that sees the same open state twice has seen the fields of
+  // that state.
   Entry& entry = table_[slot_of(record.key, kSlots)];
   entry.key.store(record.key.raw(), std::memory_order_relaxed);
   entry.base.store(record.base.raw(), std::memory_order_relaxed);
@@ -39,12 +43,15 @@ void Registry::publish(const Record& record) {
   entry.state.store(++serial_ * 2 + 1, std::memory_order_seq_cst);
 }
 
-Result<std::shared_ptr<Registry::Record>> Registry::open(std::span<std::byte> bytes, Access access) {
-  if (bytes.empty() || bytes.data() == nullptr) return Error::make(Errc::invalid_argument, "empty memory");
+Result<std::shared_ptr<Registry::Record>> Registry::open(std::span<std::byte> bytes,
+                                                         Access access) {
+  if (bytes.empty() || bytes.data() == nullptr)
+    return Error::make(Errc::invalid_argument, "empty memory");
   auto record = std::make_shared<Record>();
   record->bytes = bytes;
   record->access = access;
-  record->base = RemoteAddr(virtual_addressing_ ? reinterpret_cast<std::uint64_t>(bytes.data()) : 0);
+  record->base =
+      RemoteAddr(virtual_addressing_ ? reinterpret_cast<std::uint64_t>(bytes.data()) : 0);
   MutexLock lock(mutex_);
   if (records_.size() >= kRegistrationsMax) {
     refused_.fetch_add(1, std::memory_order_relaxed);
@@ -73,7 +80,8 @@ Result<Registry::Piece> Registry::begin(RKey key, RemoteAddr addr, Length length
   const auto found = records_.find(key);
   if (found == records_.end()) return Error::make(Errc::access, "key");
   Record& record = *found->second;
-  if (write ? !allows_write(record.access) : !allows_read(record.access)) return Error::make(Errc::access, "right");
+  if (write ? !allows_write(record.access) : !allows_read(record.access))
+    return Error::make(Errc::access, "right");
   if (addr < record.base) return Error::make(Errc::access, "range");
   const Offset from(addr.raw() - record.base.raw());
   if (!fits(from, length, Length(record.bytes.size()))) return Error::make(Errc::access, "range");

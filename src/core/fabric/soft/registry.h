@@ -1,17 +1,25 @@
-// Registry: the registrations of one domain, and the fence between them and everything that lands or is read.
+// Registry: the registrations of one domain, and the fence between them and everything that lands
+// or is read.
 //
-// A piece is one bounded copy (one recv, one send, one process_vm_readv) into or out of a registration. begin() admits
-// it, the Piece's end lets go. close() refuses new pieces and waits for those that are in progress: all of them are our
-// own system calls that never wait for a peer.
+// A piece is one bounded copy (one recv, one send, one process_vm_readv) into or out of a
+// registration. begin() admits it, the Piece's end lets go. close() refuses new pieces and waits
+// for those that are in progress: all of them are our own system calls that never wait for a peer.
 //
-// The table of entries lies at a fixed address so that a process of the same host can read it: the slot of a key is
-// key % kSlots, and the reader believes what it copied only when the entry was open and unchanged before and after
-// (docs/decisions/0001). Only this process writes it.
+// The table of entries lies at a fixed address so that a process of the same host can read it: the
+// slot of a key is key % kSlots, and the reader believes what it copied only when the entry was
+// open and unchanged before and after (docs/decisions/0001). Only this process writes it.
 //
-// Invariants: keys are random, never repeated while open, and choose their slot; after close() returned no piece of the
-//             record exists. An entry is open only while its fields are complete.
+// Invariants: keys are random, never repeated while open, and choose their slot; after close()
+//             returned no piece of the record exists. An entry is open only while its fields are
+//             complete.
 // Threads:    any. Errors: access: key, range or right; exhausted: kRegistrationsMax.
 #pragma once
+
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "core/base/types.h"
+#include "core/fabric/fabric.h"
+#include "core/fabric/soft/landed_log.h"
 
 #include <atomic>
 #include <cstddef>
@@ -20,20 +28,15 @@
 #include <span>
 #include <unordered_map>
 
-#include "core/base/mutex.h"
-#include "core/base/result.h"
-#include "core/base/types.h"
-#include "core/fabric/fabric.h"
-#include "core/fabric/soft/landed_log.h"
-
 namespace farlift::fabric::soft {
 
-// What a reader on the same host copies. `state` is the registration's serial number * 2 + 1 while open, even when not.
+// What a reader on the same host copies. `state` is the registration's serial number * 2 + 1 while
+// open, even when not.
 struct EntryImage {
   std::uint64_t state = 0;
   std::uint64_t key = 0;
-  std::uint64_t base = 0;    // remote address of the first byte
-  std::uint64_t va = 0;      // where that byte is in the target's address space
+  std::uint64_t base = 0;  // remote address of the first byte
+  std::uint64_t va = 0;    // where that byte is in the target's address space
   std::uint64_t length = 0;
   std::uint64_t access = 0;  // Access
   std::uint64_t zero[2] = {};
@@ -62,7 +65,9 @@ class Registry {
   class Piece {
    public:
     Piece(Piece&& other) noexcept
-        : registry_(std::exchange(other.registry_, nullptr)), record_(std::move(other.record_)), bytes_(other.bytes_) {}
+        : registry_(std::exchange(other.registry_, nullptr)),
+          record_(std::move(other.record_)),
+          bytes_(other.bytes_) {}
     Piece& operator=(Piece&&) = delete;
     ~Piece() {
       if (registry_ != nullptr) registry_->end(*record_);
@@ -90,15 +95,20 @@ class Registry {
   Result<Piece> begin(RKey key, RemoteAddr addr, Length length, bool write);
 
   std::uint64_t table_addr() const noexcept { return reinterpret_cast<std::uint64_t>(table_); }
-  static std::uint32_t slot_of(RKey key, std::uint32_t slots) noexcept { return static_cast<std::uint32_t>(key.raw() % slots); }
-  std::uint64_t landed_overflows() const noexcept { return landed_overflows_.load(std::memory_order_relaxed); }
+  static std::uint32_t slot_of(RKey key, std::uint32_t slots) noexcept {
+    return static_cast<std::uint32_t>(key.raw() % slots);
+  }
+  std::uint64_t landed_overflows() const noexcept {
+    return landed_overflows_.load(std::memory_order_relaxed);
+  }
   std::uint64_t refused() const noexcept { return refused_.load(std::memory_order_relaxed); }
 
  private:
   struct Entry {
     std::atomic<std::uint64_t> state, key, base, va, length, access, zero[2];
   };
-  static_assert(sizeof(Entry) == sizeof(EntryImage) && std::atomic<std::uint64_t>::is_always_lock_free);
+  static_assert(sizeof(Entry) == sizeof(EntryImage) &&
+                std::atomic<std::uint64_t>::is_always_lock_free);
 
   Registry(Entry* table, bool virtual_addressing, bool key32) noexcept
       : table_(table), virtual_addressing_(virtual_addressing), key32_(key32) {}

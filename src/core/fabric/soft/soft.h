@@ -1,25 +1,28 @@
-// The software provider (design.md 3.1): the semantics of a good card on any host, over TCP between hosts and by
-// process_vm_readv on one host. docs/formats/soft.md has the wire format, docs/decisions/0001 says who copies and why.
+// The software provider (design.md 3.1): the semantics of a good card on any host, over TCP between
+// hosts and by process_vm_readv on one host. docs/formats/soft.md has the wire format,
+// docs/decisions/0001 says who copies and why.
 //
 // Threads and errors: as core/fabric/fabric.h.
 #pragma once
 
+#include "core/fabric/fabric.h"
+
 #include <memory>
 #include <string>
-
-#include "core/fabric/fabric.h"
 
 namespace farlift::fabric::soft {
 
 struct SoftOptions {
-  std::string listen_ip = "127.0.0.1";  // numeric IPv4 or IPv6; what endpoints bind unless TargetOptions says otherwise
-  bool virtual_addressing = false;      // remote addresses are virtual addresses, else offsets
-  bool host_lane = true;                // use process_vm_readv when both ends allow it
-  bool key32 = false;                   // 32-bit keys (under a DC key), else 64-bit
-  std::uint32_t spin_us = 0;            // longest spin before a blocking wait; 0: none
+  std::string listen_ip =
+      "127.0.0.1";  // numeric IPv4 or IPv6; what endpoints bind unless TargetOptions says otherwise
+  bool virtual_addressing = false;  // remote addresses are virtual addresses, else offsets
+  bool host_lane = true;            // use process_vm_readv when both ends allow it
+  bool key32 = false;               // 32-bit keys (under a DC key), else 64-bit
+  std::uint32_t spin_us = 0;        // longest spin before a blocking wait; 0: none
 };
 
-// invalid_argument: listen_ip is not a numeric address, or is one that nobody could connect to (wildcard, multicast).
+// invalid_argument: listen_ip is not a numeric address, or is one that nobody could connect to
+// (wildcard, multicast).
 Result<std::unique_ptr<Domain>> open_domain(const SoftOptions& options, const Clock& clock);
 
 // Everything that was refused, limited or lost, and which lane served. All counters only grow.
@@ -37,18 +40,20 @@ struct SoftStats {
   // initiator side
   std::uint64_t links_connected = 0;
   std::uint64_t links_lost = 0;
-  std::uint64_t connect_failures = 0;    // refused, timed out, foreign
-  std::uint64_t abort_limits = 0;        // links given up before the target had closed its side: not quiet
-  std::uint64_t host_links = 0;          // links whose host lane was proven in both directions
-  std::uint64_t host_lane_refusals = 0;  // same host, but the kernel did not allow it or the proof failed
+  std::uint64_t connect_failures = 0;  // refused, timed out, foreign
+  std::uint64_t abort_limits =
+      0;                         // links given up before the target had closed its side: not quiet
+  std::uint64_t host_links = 0;  // links whose host lane was proven in both directions
+  std::uint64_t host_lane_refusals =
+      0;  // same host, but the kernel did not allow it or the proof failed
   std::uint64_t writes_remote = 0;
   std::uint64_t writes_host = 0;
   std::uint64_t reads_remote = 0;
   std::uint64_t reads_host = 0;
-  std::uint64_t posts_deferred = 0;      // in_flight_max was reached
+  std::uint64_t posts_deferred = 0;  // in_flight_max was reached
   // registrations
   std::uint64_t registrations_refused = 0;
-  std::uint64_t landed_overflows = 0;    // a registration recorded more than kLandedRunsMax runs
+  std::uint64_t landed_overflows = 0;  // a registration recorded more than kLandedRunsMax runs
 };
 
 // Zeroes for a domain of another provider.

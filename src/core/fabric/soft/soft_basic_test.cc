@@ -1,13 +1,14 @@
-// The soft provider inside one process: both lanes, refusals that stay alone, rotation, landing checksums.
+// The soft provider inside one process: both lanes, refusals that stay alone, rotation, landing
+// checksums.
+#include "core/base/prng.h"
+#include "core/digest/crc32c.h"
+#include "core/fabric/soft/soft.h"
+
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstring>
 #include <vector>
-
-#include "core/base/prng.h"
-#include "core/digest/crc32c.h"
-#include "core/fabric/soft/soft.h"
 
 namespace farlift::fabric::soft {
 namespace {
@@ -64,14 +65,17 @@ class SoftLane : public ::testing::TestWithParam<bool> {
   PeerId peer_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Lanes, SoftLane, ::testing::Bool(),
-                         [](const auto& p) { return p.param ? std::string("host") : std::string("remote"); });
+INSTANTIATE_TEST_SUITE_P(Lanes, SoftLane, ::testing::Bool(), [](const auto& p) {
+  return p.param ? std::string("host") : std::string("remote");
+});
 
 TEST_P(SoftLane, WritesAndReadsBackEverySize) {
-  for (const std::size_t size : {std::size_t{1}, std::size_t{47}, std::size_t{4096}, std::size_t{65536}, std::size_t{1 << 20},
-                                 std::size_t{(5 << 20) + 13}}) {
+  for (const std::size_t size :
+       {std::size_t{1}, std::size_t{47}, std::size_t{4096}, std::size_t{65536},
+        std::size_t{1 << 20}, std::size_t{(5 << 20) + 13}}) {
     std::vector<std::byte> memory(size + 32, std::byte{0xee});
-    auto registered = domain_->register_memory({{memory.data() + 16, size}}, Access::remote_read_write);
+    auto registered =
+        domain_->register_memory({{memory.data() + 16, size}}, Access::remote_read_write);
     ASSERT_TRUE(registered.ok());
     auto source = pattern(size, size);
     const Status wrote = run(OpKind::write, **registered, 0, source);
@@ -103,7 +107,8 @@ TEST_P(SoftLane, RefusesAloneAndRotates) {
   auto registered = domain_->register_memory({memory}, Access::remote_read_write);
   ASSERT_TRUE(registered.ok());
   auto source = pattern(1 << 20, 3);
-  EXPECT_EQ(run(OpKind::write, RKey((*registered)->key().raw() ^ 1), RemoteAddr(), source).code(), Errc::access);
+  EXPECT_EQ(run(OpKind::write, RKey((*registered)->key().raw() ^ 1), RemoteAddr(), source).code(),
+            Errc::access);
   EXPECT_EQ(run(OpKind::write, **registered, 1, source).code(), Errc::access);
   EXPECT_EQ(run(OpKind::write, **registered, UINT64_MAX - 100, source).code(), Errc::access);
   EXPECT_EQ(run(OpKind::read, **registered, UINT64_MAX - 100, source).code(), Errc::access);

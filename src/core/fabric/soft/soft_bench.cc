@@ -1,15 +1,9 @@
-// soft_bench: how fast the soft lanes are beside what the host can do: a raw TCP stream, process_vm_readv, and memcpy from
-// a shared mapping. Two processes; a round measures each way once, so that a busy host disturbs all of them alike.
+// soft_bench: how fast the soft lanes are beside what the host can do: a raw TCP stream,
+// process_vm_readv, and memcpy from a shared mapping. Two processes; a round measures each way
+// once, so that a busy host disturbs all of them alike.
 //
 //   soft_bench [rounds=5] [piece=0 (whole value) or bytes] [largest MiB=256]
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "core/fabric/soft/soft.h"
 
 #include <algorithm>
 #include <chrono>
@@ -18,11 +12,17 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
 #include <string>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
-
-#include "core/fabric/soft/soft.h"
 
 namespace farlift::fabric::soft {
 namespace {
@@ -69,7 +69,8 @@ void child(Shared* shared, std::byte* mapping, bool two_threads) {
     SoftOptions options;
     options.host_lane = lane == 1;
     domains.push_back(*open_domain(options, clock));
-    regions.push_back(*domains.back()->register_memory({{mapping, g_max}}, Access::remote_read_write));
+    regions.push_back(
+        *domains.back()->register_memory({{mapping, g_max}}, Access::remote_read_write));
     targets.push_back(*domains.back()->open_target({}));
     shared->key[lane] = regions.back()->key().raw();
     std::memcpy(shared->address[lane], targets.back()->address().bytes().data(), 16);
@@ -79,7 +80,8 @@ void child(Shared* shared, std::byte* mapping, bool two_threads) {
   any.sin_family = AF_INET;
   any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof any;
-  if (::bind(listener, reinterpret_cast<sockaddr*>(&any), size) != 0 || ::listen(listener, 8) != 0) std::exit(1);
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&any), size) != 0 || ::listen(listener, 8) != 0)
+    std::exit(1);
   ::getsockname(listener, reinterpret_cast<sockaddr*>(&any), &size);
   shared->raw_port = any.sin_port;
   shared->buffer = reinterpret_cast<std::uint64_t>(mapping);
@@ -108,7 +110,8 @@ void must(bool ok, const char* what) {
 }
 
 // One value of `size`, cut into pieces (0: whole), at most 16 in flight.
-void move_value(Initiator& i, PeerId peer, RKey key, OpKind kind, std::byte* local, std::size_t size, std::size_t piece) {
+void move_value(Initiator& i, PeerId peer, RKey key, OpKind kind, std::byte* local,
+                std::size_t size, std::size_t piece) {
   if (piece == 0) piece = size;
   std::size_t at = 0;
   std::size_t out = 0;
@@ -138,9 +141,12 @@ double median(std::vector<double> v) {  // of a sorted copy
 }
 
 int run(int rounds, std::size_t piece) {
-  auto* shared = static_cast<Shared*>(::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  auto* mapping = static_cast<std::byte*>(::mmap(nullptr, g_max, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  auto* local = static_cast<std::byte*>(::mmap(nullptr, g_max, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* shared = static_cast<Shared*>(
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* mapping = static_cast<std::byte*>(
+      ::mmap(nullptr, g_max, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* local = static_cast<std::byte*>(
+      ::mmap(nullptr, g_max, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   must(mapping != MAP_FAILED && local != MAP_FAILED, "mmap");
   std::memset(mapping, 1, g_max);
   std::memset(local, 2, g_max);
@@ -156,9 +162,11 @@ int run(int rounds, std::size_t piece) {
     options.host_lane = lane == 1;
     domains[lane] = *open_domain(options, clock);
     InitiatorOptions initiator_options;
-    if (const char* streams = ::getenv("SOFT_BENCH_STREAMS")) initiator_options.streams_per_peer = static_cast<std::uint32_t>(std::atoi(streams));
+    if (const char* streams = ::getenv("SOFT_BENCH_STREAMS"))
+      initiator_options.streams_per_peer = static_cast<std::uint32_t>(std::atoi(streams));
     initiators[lane] = *domains[lane]->open_initiator(initiator_options);
-    peers[lane] = *initiators[lane]->add_peer(*Address::from_bytes(std::as_bytes(std::span(shared->address[lane]))));
+    peers[lane] = *initiators[lane]->add_peer(
+        *Address::from_bytes(std::as_bytes(std::span(shared->address[lane]))));
   }
   const int raw = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to{};
@@ -173,7 +181,8 @@ int run(int rounds, std::size_t piece) {
     const std::uint64_t n = size;
     must(::send(raw, &n, sizeof n, MSG_NOSIGNAL | MSG_MORE) == sizeof n, "send");
     for (std::size_t at = 0; at < size;) {
-      const ssize_t s = ::send(raw, local + at, std::min<std::size_t>(size - at, 1u << 20), MSG_NOSIGNAL);
+      const ssize_t s =
+          ::send(raw, local + at, std::min<std::size_t>(size - at, 1u << 20), MSG_NOSIGNAL);
       must(s > 0, "send");
       at += static_cast<std::size_t>(s);
     }
@@ -184,20 +193,34 @@ int run(int rounds, std::size_t piece) {
     for (std::size_t at = 0; at < size; at += 1u << 20) {
       const iovec l{local + at, std::min<std::size_t>(size - at, 1u << 20)};
       const iovec r{mapping + at, l.iov_len};
-      must(::process_vm_readv(pid, &l, 1, &r, 1, 0) == static_cast<ssize_t>(l.iov_len), "process_vm_readv");
+      must(::process_vm_readv(pid, &l, 1, &r, 1, 0) == static_cast<ssize_t>(l.iov_len),
+           "process_vm_readv");
     }
   };
   const std::vector<std::pair<std::string, std::function<void(std::size_t)>>> ways = {
       {"raw_tcp", raw_tcp},
-      {"remote write", [&](std::size_t n) { move_value(*initiators[0], peers[0], RKey(shared->key[0]), OpKind::write, local, n, piece); }},
-      {"remote read", [&](std::size_t n) { move_value(*initiators[0], peers[0], RKey(shared->key[0]), OpKind::read, local, n, piece); }},
+      {"remote write",
+       [&](std::size_t n) {
+         move_value(*initiators[0], peers[0], RKey(shared->key[0]), OpKind::write, local, n, piece);
+       }},
+      {"remote read",
+       [&](std::size_t n) {
+         move_value(*initiators[0], peers[0], RKey(shared->key[0]), OpKind::read, local, n, piece);
+       }},
       {"pvm_readv", pvm},
       {"memcpy shared", [&](std::size_t n) { std::memcpy(local, mapping, n); }},
-      {"host write", [&](std::size_t n) { move_value(*initiators[1], peers[1], RKey(shared->key[1]), OpKind::write, local, n, piece); }},
-      {"host read", [&](std::size_t n) { move_value(*initiators[1], peers[1], RKey(shared->key[1]), OpKind::read, local, n, piece); }},
+      {"host write",
+       [&](std::size_t n) {
+         move_value(*initiators[1], peers[1], RKey(shared->key[1]), OpKind::write, local, n, piece);
+       }},
+      {"host read",
+       [&](std::size_t n) {
+         move_value(*initiators[1], peers[1], RKey(shared->key[1]), OpKind::read, local, n, piece);
+       }},
   };
   std::printf("%-14s", "GB/s (p50 us)");
-  const std::size_t sizes[] = {64u << 10, 512u << 10, 1u << 20, 4u << 20, 16u << 20, 64u << 20, 256u << 20};
+  const std::size_t sizes[] = {64u << 10, 512u << 10, 1u << 20,  4u << 20,
+                               16u << 20, 64u << 20,  256u << 20};
   for (const std::size_t size : sizes) {
     if (size <= g_max) std::printf(" %17zuK", size >> 10);
   }
@@ -218,13 +241,16 @@ int run(int rounds, std::size_t piece) {
           row.us.push_back(Seconds(now - last).count() * 1e6);
           last = now;
         }
-        row.gb_per_s.push_back(static_cast<double>(size * repeat) / Seconds(last - begin).count() / 1e9);
+        row.gb_per_s.push_back(static_cast<double>(size * repeat) / Seconds(last - begin).count() /
+                               1e9);
       }
     }
   }
   for (const auto& [name, way] : ways) {
     std::printf("%-14s", name.c_str());
-    for (const auto& [size, row] : rows[name]) std::printf(" %7.2f (%8.1f)", static_cast<double>(size) / median(row.us) / 1e3, median(row.us));
+    for (const auto& [size, row] : rows[name])
+      std::printf(" %7.2f (%8.1f)", static_cast<double>(size) / median(row.us) / 1e3,
+                  median(row.us));
     std::printf("\n");
   }
   ::kill(pid, SIGKILL);

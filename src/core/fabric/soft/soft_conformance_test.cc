@@ -29,7 +29,8 @@ std::vector<ConformanceProvider> conformance_providers() {
   virtual32.key32 = true;
   virtual32.spin_us = 20;
   return {provider_of("remote", remote, 1, 100), provider_of("host", host, 1, 100),
-          provider_of("virtual_key32_spin", virtual32, 1, 30), provider_of("remote_streams4", remote, 4, 30)};
+          provider_of("virtual_key32_spin", virtual32, 1, 30),
+          provider_of("remote_streams4", remote, 4, 30)};
 }
 
 }  // namespace farlift::fabric

@@ -1,19 +1,20 @@
-// The soft provider against peers that are not its own: strangers, breakers of the protocol, and full targets.
-#include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <cstring>
-#include <functional>
-#include <thread>
-#include <vector>
-
+// The soft provider against peers that are not its own: strangers, breakers of the protocol, and
+// full targets.
 #include "core/base/unique_fd.h"
 #include "core/fabric/soft/address.h"
 #include "core/fabric/soft/soft.h"
 #include "core/fabric/soft/soft_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <poll.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
 
 namespace farlift::fabric::soft {
 namespace {
@@ -78,7 +79,8 @@ Status run(Initiator& initiator, const Operation& operation) {
 // A listener that treats its one guest as `serve` says.
 class Stranger {
  public:
-  explicit Stranger(std::function<void(int)> serve) : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Stranger(std::function<void(int)> serve)
+      : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const auto any = SocketAddress::parse("127.0.0.1", 0);
     EXPECT_EQ(::bind(listener_.get(), any->get(), any->size()), 0);
     EXPECT_EQ(::listen(listener_.get(), 4), 0);
@@ -152,11 +154,13 @@ TEST(SoftPeers, ATargetThatLiesEndsItsOwnLinkOnly) {
       }
     };
   };
-  // Answers for an operation that does not exist; data that nobody asked for; a proof that nobody asked for; noise.
+  // Answers for an operation that does not exist; data that nobody asked for; a proof that nobody
+  // asked for; noise.
   for (const auto& reply :
        {encoded<kReplyBytes>(Reply{ReplyKind::done, ReplyStatus::ok, 0x123450003, Length()}),
         encoded<kReplyBytes>(Reply{ReplyKind::data, ReplyStatus::ok, 1u << 16, Length(100)}),
-        encoded<kReplyBytes>(Reply{ReplyKind::host_proof, ReplyStatus::ok, 0, Length()}), std::vector<std::byte>(kReplyBytes)}) {
+        encoded<kReplyBytes>(Reply{ReplyKind::host_proof, ReplyStatus::ok, 0, Length()}),
+        std::vector<std::byte>(kReplyBytes)}) {
     Stranger liar(lie(reply));
     const Status status = write_to(liar.address());
     EXPECT_EQ(status.code(), Errc::protocol) << status.error().describe();
@@ -177,17 +181,21 @@ TEST(SoftPeers, StrangersAreShownOutAndCounted) {
   EXPECT_EQ(stats(*domain).links_foreign, 2u);
 }
 
-// Each of these ends the link of the peer that sent it, touches nothing, and leaves the target in service.
+// Each of these ends the link of the peer that sent it, touches nothing, and leaves the target in
+// service.
 TEST(SoftPeers, BreakersOfTheProtocolLoseTheirLink) {
   const auto domain = open();
   const auto target = *domain->open_target({});
   std::vector<std::byte> memory(65536, std::byte{0x11});
   const auto region = *domain->register_memory({memory}, Access::remote_read_write);
-  auto wrapped = encoded<kRequestBytes>(Request{RequestKind::write, 1, region->key(), RemoteAddr(8), Length(16), 0});
+  auto wrapped = encoded<kRequestBytes>(
+      Request{RequestKind::write, 1, region->key(), RemoteAddr(8), Length(16), 0});
   std::memset(wrapped.data() + 32, 0xff, 8);  // the length
-  auto pull = encoded<kRequestBytes>(Request{RequestKind::pull, 1, region->key(), RemoteAddr(), Length(16), 4096});
+  auto pull = encoded<kRequestBytes>(
+      Request{RequestKind::pull, 1, region->key(), RemoteAddr(), Length(16), 4096});
   auto noise = std::vector<std::byte>(kRequestBytes, std::byte{0x5a});
-  auto ready = encoded<kRequestBytes>(Request{RequestKind::host_ready, 0, RKey(), RemoteAddr(), Length(1), 0});
+  auto ready = encoded<kRequestBytes>(
+      Request{RequestKind::host_ready, 0, RKey(), RemoteAddr(), Length(1), 0});
   for (const auto& bytes : {wrapped, pull, noise, ready}) {
     const UniqueFd fd = connect_to(target->address());
     ASSERT_TRUE(send_all(fd.get(), encoded<kHelloBytes>(Hello{})));
@@ -199,10 +207,13 @@ TEST(SoftPeers, BreakersOfTheProtocolLoseTheirLink) {
   const auto initiator = *domain->open_initiator({});
   const PeerId peer = *initiator->add_peer(target->address());
   std::vector<std::byte> local(100);
-  EXPECT_TRUE(run(*initiator, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1}).ok());
+  EXPECT_TRUE(
+      run(*initiator, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1})
+          .ok());
 }
 
-// A process that is named but is not the one at the other end: the host lane is refused, the remote lane serves.
+// A process that is named but is not the one at the other end: the host lane is refused, the remote
+// lane serves.
 TEST(SoftPeers, AForeignProcessIsNotBelieved) {
   const auto domain = open();
   const auto target = *domain->open_target({});
@@ -220,19 +231,23 @@ TEST(SoftPeers, AForeignProcessIsNotBelieved) {
     const UniqueFd first = connect_to(target->address());
     ASSERT_TRUE(send_all(first.get(), encoded<kHelloBytes>(Hello{})));
     std::vector<std::byte> answer(kHelloBytes);
-    ASSERT_EQ(::recv(first.get(), answer.data(), answer.size(), MSG_WAITALL), static_cast<ssize_t>(kHelloBytes));
+    ASSERT_EQ(::recv(first.get(), answer.data(), answer.size(), MSG_WAITALL),
+              static_cast<ssize_t>(kHelloBytes));
     hello.boot_id = decode_hello(answer)->boot_id;
   }
   ASSERT_TRUE(send_all(fd.get(), encoded<kHelloBytes>(hello)));
   std::vector<std::byte> answer(kHelloBytes);
-  ASSERT_EQ(::recv(fd.get(), answer.data(), answer.size(), MSG_WAITALL), static_cast<ssize_t>(kHelloBytes));
+  ASSERT_EQ(::recv(fd.get(), answer.data(), answer.size(), MSG_WAITALL),
+            static_cast<ssize_t>(kHelloBytes));
   const auto theirs = decode_hello(answer);
   ASSERT_TRUE(theirs.ok());
   ASSERT_TRUE(theirs->host_lane);
   cell = theirs->challenge;
-  ASSERT_TRUE(send_all(fd.get(), encoded<kRequestBytes>(Request{RequestKind::host_ready, 0, RKey(), RemoteAddr(), Length(1), 0})));
+  ASSERT_TRUE(send_all(fd.get(), encoded<kRequestBytes>(Request{RequestKind::host_ready, 0, RKey(),
+                                                                RemoteAddr(), Length(1), 0})));
   std::vector<std::byte> proof(kReplyBytes);
-  ASSERT_EQ(::recv(fd.get(), proof.data(), proof.size(), MSG_WAITALL), static_cast<ssize_t>(kReplyBytes));
+  ASSERT_EQ(::recv(fd.get(), proof.data(), proof.size(), MSG_WAITALL),
+            static_cast<ssize_t>(kReplyBytes));
   EXPECT_EQ(decode_reply(proof)->status, ReplyStatus::access);
   EXPECT_EQ(stats(*domain).host_lane_refusals, 1u);
 }
@@ -247,17 +262,21 @@ TEST(SoftPeers, AFullTargetSaysSo) {
   std::vector<std::byte> local(4096);
   const auto first = *domain->open_initiator({});
   const PeerId peer = *first->add_peer(target->address());
-  ASSERT_TRUE(run(*first, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1}).ok());
+  ASSERT_TRUE(
+      run(*first, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1}).ok());
   const auto second = *domain->open_initiator({});
   const PeerId again = *second->add_peer(target->address());
-  const Status refused = run(*second, {OpKind::write, again, region->key(), region->addr(), local, nullptr, 1});
+  const Status refused =
+      run(*second, {OpKind::write, again, region->key(), region->addr(), local, nullptr, 1});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.code(), Errc::exhausted);
   EXPECT_EQ(stats(*domain).links_refused, 1u);
-  EXPECT_TRUE(run(*first, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1}).ok());
+  EXPECT_TRUE(
+      run(*first, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1}).ok());
 }
 
-// A peer that asks for reads and never takes the answers holds its own link only, and bounded memory.
+// A peer that asks for reads and never takes the answers holds its own link only, and bounded
+// memory.
 TEST(SoftPeers, AReaderThatNeverReadsHoldsNobody) {
   const auto domain = open(false);
   const auto target = *domain->open_target({});
@@ -265,13 +284,18 @@ TEST(SoftPeers, AReaderThatNeverReadsHoldsNobody) {
   const auto region = *domain->register_memory({memory}, Access::remote_read_write);
   const UniqueFd fd = connect_to(target->address());
   ASSERT_TRUE(send_all(fd.get(), encoded<kHelloBytes>(Hello{})));
-  const auto read = encoded<kRequestBytes>(Request{RequestKind::read, 1, region->key(), RemoteAddr(), Length(4u << 20), 0});
+  const auto read = encoded<kRequestBytes>(
+      Request{RequestKind::read, 1, region->key(), RemoteAddr(), Length(4u << 20), 0});
   int sent = 0;
-  while (sent < 20000 && ::send(fd.get(), read.data(), read.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) ++sent;
+  while (sent < 20000 &&
+         ::send(fd.get(), read.data(), read.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+    ++sent;
   const auto initiator = *domain->open_initiator({});
   const PeerId peer = *initiator->add_peer(target->address());
   std::vector<std::byte> local(100000);
-  EXPECT_TRUE(run(*initiator, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1}).ok());
+  EXPECT_TRUE(
+      run(*initiator, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1})
+          .ok());
   EXPECT_TRUE(region->close().ok());
   EXPECT_TRUE(target->close().ok());
 }
@@ -279,7 +303,8 @@ TEST(SoftPeers, AReaderThatNeverReadsHoldsNobody) {
 TEST(SoftPeers, IPv6AndListenRules) {
   static const SystemClock clock;
   SoftOptions options;
-  for (const char* ip : {"0.0.0.0", "::", "224.0.0.1", "fe80::1", "localhost", "", "::ffff:127.0.0.1"}) {
+  for (const char* ip :
+       {"0.0.0.0", "::", "224.0.0.1", "fe80::1", "localhost", "", "::ffff:127.0.0.1"}) {
     options.listen_ip = ip;
     EXPECT_EQ(open_domain(options, clock).code(), Errc::invalid_argument) << ip;
   }
@@ -294,7 +319,9 @@ TEST(SoftPeers, IPv6AndListenRules) {
   const auto initiator = *domain->open_initiator({});
   const PeerId peer = *initiator->add_peer(target->address());
   std::vector<std::byte> local(65536, std::byte{3});
-  EXPECT_TRUE(run(*initiator, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1}).ok());
+  EXPECT_TRUE(
+      run(*initiator, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1})
+          .ok());
   EXPECT_EQ(memory, local);
   const auto v4 = SocketAddress::parse("127.0.0.1", 4000)->encode();
   EXPECT_EQ(initiator->add_peer(v4).code(), Errc::unsupported);

@@ -17,7 +17,8 @@ class Writer {
   explicit Writer(std::byte* out) noexcept : out_(out) {}
   template <class T>
   void put(T value) noexcept {
-    for (std::size_t i = 0; i < sizeof(T); ++i) *out_++ = static_cast<std::byte>((value >> (8 * i)) & 0xff);
+    for (std::size_t i = 0; i < sizeof(T); ++i)
+      *out_++ = static_cast<std::byte>((value >> (8 * i)) & 0xff);
   }
   void put_bytes(const void* data, std::size_t size) noexcept {
     std::memcpy(out_, data, size);
@@ -35,7 +36,8 @@ class Reader {
   T get() noexcept {
     T value = 0;
     for (std::size_t i = 0; i < sizeof(T); ++i) {
-      value = static_cast<T>(value | static_cast<T>(static_cast<T>(static_cast<std::uint8_t>(*in_++)) << (8 * i)));
+      value = static_cast<T>(
+          value | static_cast<T>(static_cast<T>(static_cast<std::uint8_t>(*in_++)) << (8 * i)));
     }
     return value;
   }
@@ -52,10 +54,13 @@ Error bad(const char* where) noexcept { return Error::make(Errc::protocol, where
 
 Status check(const Request& r) noexcept {
   const bool moves = r.kind != RequestKind::host_ready;
-  if (moves && (r.length.raw() == 0 || r.length.raw() > kOperationBytesMax)) return bad("soft request length");
-  if (!moves && (r.key.raw() != 0 || r.addr.raw() != 0 || r.length.raw() > 1)) return bad("soft host_ready fields");
+  if (moves && (r.length.raw() == 0 || r.length.raw() > kOperationBytesMax))
+    return bad("soft request length");
+  if (!moves && (r.key.raw() != 0 || r.addr.raw() != 0 || r.length.raw() > 1))
+    return bad("soft host_ready fields");
   if (r.kind != RequestKind::pull && r.source != 0) return bad("soft request source");
-  if (r.kind == RequestKind::pull && r.source > UINT64_MAX - r.length.raw()) return bad("soft request source");
+  if (r.kind == RequestKind::pull && r.source > UINT64_MAX - r.length.raw())
+    return bad("soft request source");
   return {};
 }
 
@@ -85,7 +90,8 @@ Result<Hello> decode_hello(std::span<const std::byte> bytes) noexcept {
   if (!magic_matches(bytes)) return Error::make(Errc::unsupported, "soft hello magic");
   if (bytes.size() != kHelloBytes) return bad("soft hello size");
   Reader r(bytes.data() + kMagicBytes);
-  if (r.get<std::uint16_t>() != kVersion) return Error::make(Errc::unsupported, "soft hello version");
+  if (r.get<std::uint16_t>() != kVersion)
+    return Error::make(Errc::unsupported, "soft hello version");
   Hello hello;
   const auto status = r.get<std::uint8_t>();
   if (status > static_cast<std::uint8_t>(HelloStatus::full)) return bad("soft hello status");
@@ -122,7 +128,8 @@ Result<Request> decode_request(std::span<const std::byte> bytes) noexcept {
   Reader r(bytes.data());
   if (r.get<std::uint32_t>() != kRequestTag) return bad("soft request tag");
   const auto kind = r.get<std::uint32_t>();
-  if (kind < static_cast<std::uint32_t>(RequestKind::write) || kind > static_cast<std::uint32_t>(RequestKind::host_ready)) {
+  if (kind < static_cast<std::uint32_t>(RequestKind::write) ||
+      kind > static_cast<std::uint32_t>(RequestKind::host_ready)) {
     return bad("soft request kind");
   }
   Request request;
@@ -153,17 +160,20 @@ Result<Reply> decode_reply(std::span<const std::byte> bytes) noexcept {
   const auto kind = r.get<std::uint8_t>();
   const auto status = r.get<std::uint8_t>();
   const auto zero = r.get<std::uint16_t>();
-  if (kind < static_cast<std::uint8_t>(ReplyKind::done) || kind > static_cast<std::uint8_t>(ReplyKind::host_proof)) {
+  if (kind < static_cast<std::uint8_t>(ReplyKind::done) ||
+      kind > static_cast<std::uint8_t>(ReplyKind::host_proof)) {
     return bad("soft reply kind");
   }
-  if (status > static_cast<std::uint8_t>(ReplyStatus::io) || zero != 0) return bad("soft reply status");
+  if (status > static_cast<std::uint8_t>(ReplyStatus::io) || zero != 0)
+    return bad("soft reply status");
   Reply reply;
   reply.kind = static_cast<ReplyKind>(kind);
   reply.status = static_cast<ReplyStatus>(status);
   reply.id = r.get<std::uint64_t>();
   reply.length = Length(r.get<std::uint64_t>());
   if (reply.kind == ReplyKind::data) {
-    if (reply.length.raw() == 0 || reply.length.raw() > kReadFrameBytesMax) return bad("soft reply length");
+    if (reply.length.raw() == 0 || reply.length.raw() > kReadFrameBytesMax)
+      return bad("soft reply length");
     if (reply.status != ReplyStatus::ok) return bad("soft reply data status");
   } else if (reply.length.raw() != 0) {
     return bad("soft reply length");

@@ -1,18 +1,20 @@
-// The bytes of a soft link (docs/formats/soft.md): hello, request and reply headers, all of fixed size and little-endian.
+// The bytes of a soft link (docs/formats/soft.md): hello, request and reply headers, all of fixed
+// size and little-endian.
 //
-// Invariants: encode() of a decoded header gives the same bytes back; decode() accepts nothing else. Lengths are
-//             bounded here, so no caller ever sees a larger one; ranges are checked against registrations elsewhere.
-// Threads:    pure functions. Errors: unsupported: not a hello of this protocol and version; protocol: a header that no
-//             conforming peer sends.
+// Invariants: encode() of a decoded header gives the same bytes back; decode() accepts nothing
+//             else. Lengths are bounded here, so no caller ever sees a larger one; ranges are
+//             checked against registrations elsewhere.
+// Threads:    pure functions. Errors: unsupported: not a hello of this protocol and version;
+//             protocol: a header that no conforming peer sends.
 #pragma once
+
+#include "core/base/result.h"
+#include "core/base/types.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-
-#include "core/base/result.h"
-#include "core/base/types.h"
 
 namespace farlift::fabric::soft {
 
@@ -31,11 +33,11 @@ enum class HelloStatus : std::uint8_t { ok = 0, full = 1 };  // full: connection
 // First thing on a link, in both directions; the initiator speaks first.
 struct Hello {
   HelloStatus status = HelloStatus::ok;
-  bool host_lane = false;      // offered; the fields below up to socket_fd are meaningful
+  bool host_lane = false;  // offered; the fields below up to socket_fd are meaningful
   std::uint32_t pid = 0;
   Token16 boot_id{};
-  Token16 challenge{};         // the receiver is to place it in its own proof cell
-  std::uint64_t cell_addr = 0; // where the sender's proof cell is
+  Token16 challenge{};               // the receiver is to place it in its own proof cell
+  std::uint64_t cell_addr = 0;       // where the sender's proof cell is
   std::uint64_t registry_addr = 0;   // target only
   std::uint32_t registry_slots = 0;  // target only
   std::uint32_t socket_fd = 0;       // the sender's descriptor of this very link
@@ -43,10 +45,11 @@ struct Hello {
 };
 
 enum class RequestKind : std::uint8_t {
-  write = 1,       // `length` payload bytes follow
+  write = 1,  // `length` payload bytes follow
   read = 2,
   pull = 3,        // host lane: fetch `length` bytes at `source` of the initiator's process
-  host_ready = 4,  // the initiator's cell holds the target's challenge; only `length` is set: 1 when it could read ours
+  host_ready = 4,  // the initiator's cell holds the target's challenge; only `length` is set: 1
+                   // when it could read ours
 };
 
 struct Request {

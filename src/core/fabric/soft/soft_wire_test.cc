@@ -45,7 +45,8 @@ std::vector<std::byte> encoded(const T& value) {
 // A flip is refused, or is another value that has exactly these bytes; a cut is refused.
 template <std::size_t N, class Decode>
 void cuts_and_flips(const std::vector<std::byte>& good, Decode decode) {
-  for (std::size_t cut = 0; cut < good.size(); ++cut) EXPECT_FALSE(decode(std::span(good).first(cut)).ok()) << cut;
+  for (std::size_t cut = 0; cut < good.size(); ++cut)
+    EXPECT_FALSE(decode(std::span(good).first(cut)).ok()) << cut;
   std::vector<std::byte> longer = good;
   longer.push_back(std::byte{0});
   EXPECT_FALSE(decode(std::span<const std::byte>(longer)).ok());
@@ -66,8 +67,10 @@ void cuts_and_flips(const std::vector<std::byte>& good, Decode decode) {
 TEST(SoftWire, HelloBytesArePinned) {
   const auto bytes = encoded<kHelloBytes>(sample_hello());
   EXPECT_EQ(hex(bytes),
-            "464c534f46540d0a"                  // magic
-            "0100" "00" "01"                    // version, status, flags
+            "464c534f46540d0a"  // magic
+            "0100"
+            "00"
+            "01"                                // version, status, flags
             "04030201"                          // pid
             "101112131415161718191a1b1c1d1e1f"  // boot id
             "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"  // challenge
@@ -82,12 +85,19 @@ TEST(SoftWire, HelloBytesArePinned) {
 }
 
 TEST(SoftWire, RequestBytesArePinned) {
-  const Request pull{RequestKind::pull, 0x0102030405060708, RKey(0x1112131415161718), RemoteAddr(0x2122232425262728),
-                     Length(0x100000), 0x7f0000001000};
+  const Request pull{RequestKind::pull,        0x0102030405060708,
+                     RKey(0x1112131415161718), RemoteAddr(0x2122232425262728),
+                     Length(0x100000),         0x7f0000001000};
   const auto bytes = encoded<kRequestBytes>(pull);
   EXPECT_EQ(hex(bytes),
-            "464c5451" "03000000" "0807060504030201" "1817161514131211" "2827262524232221" "0000100000000000"
-            "001000" "00007f0000");
+            "464c5451"
+            "03000000"
+            "0807060504030201"
+            "1817161514131211"
+            "2827262524232221"
+            "0000100000000000"
+            "001000"
+            "00007f0000");
   const auto back = decode_request(bytes);
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(*back, pull);
@@ -95,21 +105,36 @@ TEST(SoftWire, RequestBytesArePinned) {
 
 TEST(SoftWire, ReplyBytesArePinned) {
   const Reply refused{ReplyKind::done, ReplyStatus::access, 0x0102030405060708, Length()};
-  EXPECT_EQ(hex(encoded<kReplyBytes>(refused)), "464c5452" "01" "01" "0000" "0807060504030201" "0000000000000000");
+  EXPECT_EQ(hex(encoded<kReplyBytes>(refused)),
+            "464c5452"
+            "01"
+            "01"
+            "0000"
+            "0807060504030201"
+            "0000000000000000");
   const Reply data{ReplyKind::data, ReplyStatus::ok, 9, Length(0x10000)};
-  EXPECT_EQ(hex(encoded<kReplyBytes>(data)), "464c5452" "02" "00" "0000" "0900000000000000" "0000010000000000");
+  EXPECT_EQ(hex(encoded<kReplyBytes>(data)),
+            "464c5452"
+            "02"
+            "00"
+            "0000"
+            "0900000000000000"
+            "0000010000000000");
   EXPECT_EQ(*decode_reply(encoded<kReplyBytes>(data)), data);
 }
 
 TEST(SoftWire, EveryCutAndFlip) {
   cuts_and_flips<kHelloBytes>(encoded<kHelloBytes>(sample_hello()), decode_hello);
   for (const RequestKind kind : {RequestKind::write, RequestKind::read, RequestKind::pull}) {
-    const Request request{kind, 5, RKey(6), RemoteAddr(7), Length(8), kind == RequestKind::pull ? 9u : 0u};
+    const Request request{kind,          5,         RKey(6),
+                          RemoteAddr(7), Length(8), kind == RequestKind::pull ? 9u : 0u};
     cuts_and_flips<kRequestBytes>(encoded<kRequestBytes>(request), decode_request);
   }
-  cuts_and_flips<kRequestBytes>(encoded<kRequestBytes>(Request{RequestKind::host_ready, 0, RKey(), RemoteAddr(), Length(1), 0}),
+  cuts_and_flips<kRequestBytes>(encoded<kRequestBytes>(Request{RequestKind::host_ready, 0, RKey(),
+                                                               RemoteAddr(), Length(1), 0}),
                                 decode_request);
-  for (const Reply& reply : {Reply{ReplyKind::done, ReplyStatus::io, 3, Length()}, Reply{ReplyKind::data, ReplyStatus::ok, 3, Length(4)},
+  for (const Reply& reply : {Reply{ReplyKind::done, ReplyStatus::io, 3, Length()},
+                             Reply{ReplyKind::data, ReplyStatus::ok, 3, Length(4)},
                              Reply{ReplyKind::host_proof, ReplyStatus::access, 0, Length()}}) {
     cuts_and_flips<kReplyBytes>(encoded<kReplyBytes>(reply), decode_reply);
   }
@@ -117,19 +142,28 @@ TEST(SoftWire, EveryCutAndFlip) {
 
 TEST(SoftWire, LengthsAreBounded) {
   for (const std::uint64_t length : {std::uint64_t{0}, kOperationBytesMax + 1, UINT64_MAX}) {
-    EXPECT_FALSE(decode_request(encoded<kRequestBytes>(Request{RequestKind::write, 1, RKey(1), RemoteAddr(), Length(length), 0})).ok());
+    EXPECT_FALSE(decode_request(encoded<kRequestBytes>(Request{RequestKind::write, 1, RKey(1),
+                                                               RemoteAddr(), Length(length), 0}))
+                     .ok());
   }
   EXPECT_TRUE(
-      decode_request(encoded<kRequestBytes>(Request{RequestKind::read, 1, RKey(1), RemoteAddr(), Length(kOperationBytesMax), 0})).ok());
+      decode_request(encoded<kRequestBytes>(Request{RequestKind::read, 1, RKey(1), RemoteAddr(),
+                                                    Length(kOperationBytesMax), 0}))
+          .ok());
   // A pull whose source wraps around.
   EXPECT_FALSE(
-      decode_request(encoded<kRequestBytes>(Request{RequestKind::pull, 1, RKey(1), RemoteAddr(), Length(16), UINT64_MAX - 8})).ok());
-  EXPECT_FALSE(decode_reply(encoded<kReplyBytes>(Reply{ReplyKind::data, ReplyStatus::ok, 1, Length(kReadFrameBytesMax + 1)})).ok());
+      decode_request(encoded<kRequestBytes>(Request{RequestKind::pull, 1, RKey(1), RemoteAddr(),
+                                                    Length(16), UINT64_MAX - 8}))
+          .ok());
+  EXPECT_FALSE(decode_reply(encoded<kReplyBytes>(Reply{ReplyKind::data, ReplyStatus::ok, 1,
+                                                       Length(kReadFrameBytesMax + 1)}))
+                   .ok());
 }
 
 TEST(SoftWire, StrangersAreToldApartByTheirFirstByte) {
   const auto good = encoded<kHelloBytes>(sample_hello());
-  for (std::size_t n = 0; n <= kMagicBytes; ++n) EXPECT_TRUE(magic_matches(std::span(good).first(n)));
+  for (std::size_t n = 0; n <= kMagicBytes; ++n)
+    EXPECT_TRUE(magic_matches(std::span(good).first(n)));
   for (std::size_t n = 1; n <= kMagicBytes; ++n) {
     auto bad = good;
     bad[n - 1] ^= std::byte{0x20};

@@ -1,5 +1,8 @@
 #include "core/fabric/soft/target.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
@@ -7,10 +10,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
 
 namespace farlift::fabric::soft {
 namespace {
@@ -30,25 +29,30 @@ Status watch_fd(int epoll, int fd, std::uint64_t id, std::uint32_t events) {
 
 }  // namespace
 
-Result<std::unique_ptr<SoftTarget>> SoftTarget::open(SoftDomain& domain, const TargetOptions& options) {
+Result<std::unique_ptr<SoftTarget>> SoftTarget::open(SoftDomain& domain,
+                                                     const TargetOptions& options) {
   std::unique_ptr<SoftTarget> target(new SoftTarget(domain, options));
   TRY(target->start(options));
   return target;
 }
 
 Status SoftTarget::start(const TargetOptions& options) {
-  const std::string ip = options.listen_ip.empty() ? domain_.options().listen_ip : options.listen_ip;
+  const std::string ip =
+      options.listen_ip.empty() ? domain_.options().listen_ip : options.listen_ip;
   TRY_ASSIGN(const SocketAddress listen, SocketAddress::parse(ip, options.port));
-  if (!listen.check_target(false).ok()) return Error::make(Errc::invalid_argument, "listen address cannot be connected to");
+  if (!listen.check_target(false).ok())
+    return Error::make(Errc::invalid_argument, "listen address cannot be connected to");
   listener_ = UniqueFd(::socket(listen.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   closed_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   helper_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
   spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
-  if (!listener_ || !epoll_ || !closed_event_ || !helper_event_) return Error::from_errno("soft target descriptors");
+  if (!listener_ || !epoll_ || !closed_event_ || !helper_event_)
+    return Error::from_errno("soft target descriptors");
   const int on = 1;
   if (options.port != 0) ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(listener_.get(), listen.get(), listen.size()) != 0) return Error::from_errno("soft target bind");
+  if (::bind(listener_.get(), listen.get(), listen.size()) != 0)
+    return Error::from_errno("soft target bind");
   if (::listen(listener_.get(), kBacklog) != 0) return Error::from_errno("soft target listen");
   TRY_ASSIGN(const SocketAddress bound, SocketAddress::of_socket(listener_.get()));
   address_ = bound.encode();
@@ -98,9 +102,10 @@ Status SoftTarget::close() {
   return {};
 }
 
-// One thread at a time leads: it alone sleeps on the epoll set, so that one warm thread serves a stream of events. The
-// others follow: they sleep until there is a copy to share or the lead to take. Waking one costs as much as copying half
-// a megabyte, hence the lead changes hands only when its holder leaves or is busy for long.
+// One thread at a time leads: it alone sleeps on the epoll set, so that one warm thread serves a
+// stream of events. The others follow: they sleep until there is a copy to share or the lead to
+// take. Waking one costs as much as copying half a megabyte, hence the lead changes hands only when
+// its holder leaves or is busy for long.
 Result<bool> SoftTarget::progress(int timeout_ms, int fd) {
   {
     MutexLock lock(inside_mutex_);
@@ -142,12 +147,14 @@ void SoftTarget::give_up_lead() noexcept {
 void SoftTarget::wake_follower() noexcept {
   if (followers_.load() == 0) return;
   const std::uint64_t one = 1;
-  if (::write(helper_event_.get(), &one, sizeof one) < 0) return;  // full of tokens: enough are awake
+  if (::write(helper_event_.get(), &one, sizeof one) < 0)
+    return;  // full of tokens: enough are awake
 }
 
 // Sleeps until a token, `fd`, or the end; true when `fd` is readable.
 bool SoftTarget::follow(int timeout_ms, int fd) {
-  pollfd polls[3] = {{helper_event_.get(), POLLIN, 0}, {closed_event_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
+  pollfd polls[3] = {
+      {helper_event_.get(), POLLIN, 0}, {closed_event_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
   if (::poll(polls, fd >= 0 ? 3 : 2, timeout_ms) <= 0) return false;
   std::uint64_t token = 0;
   if (polls[0].revents != 0 && ::read(helper_event_.get(), &token, sizeof token) == sizeof token) {
@@ -157,15 +164,17 @@ bool SoftTarget::follow(int timeout_ms, int fd) {
   return fd >= 0 && polls[2].revents != 0;
 }
 
-// Waits for events and runs them. With an `fd` it goes on until that is readable or the time is over, since its caller
-// waits for nothing else; without one it returns after some work. `leading` tells whether the lead is still ours.
+// Waits for events and runs them. With an `fd` it goes on until that is readable or the time is
+// over, since its caller waits for nothing else; without one it returns after some work. `leading`
+// tells whether the lead is still ours.
 bool SoftTarget::lead(int timeout_ms, int fd, bool& leading) {
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::microseconds spin(domain_.options().spin_us);
   for (;;) {
     int left_ms = timeout_ms;
     if (timeout_ms > 0) {
-      const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
+      const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(
+          std::chrono::steady_clock::now() - begin);
       left_ms = std::max(0, timeout_ms - static_cast<int>(spent.count()));
     }
     pollfd polls[2] = {{epoll_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
@@ -245,8 +254,10 @@ void SoftTarget::arm(TargetLink& link) {
   epoll_event event{};
   event.events = EPOLLONESHOT | EPOLLIN | (link.want_out ? EPOLLOUT : 0u);
   // A link whose replies the peer does not read is not read either, until they are gone.
-  if (link.want_out && link.out.size() - link.out_sent >= kOutBytesMax) event.events = EPOLLONESHOT | EPOLLOUT;
-  if (link.want_out && link.reads.size() >= kReadsPerLinkMax) event.events = EPOLLONESHOT | EPOLLOUT;
+  if (link.want_out && link.out.size() - link.out_sent >= kOutBytesMax)
+    event.events = EPOLLONESHOT | EPOLLOUT;
+  if (link.want_out && link.reads.size() >= kReadsPerLinkMax)
+    event.events = EPOLLONESHOT | EPOLLOUT;
   event.data.u64 = link.id;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, link.fd.get(), &event);
 }
@@ -295,7 +306,8 @@ bool SoftTarget::serve_claimed(const LinkRef& link, bool& leading) {
   return true;
 }
 
-// The initiator closed its side, or broke the protocol. Nothing more is received; pieces in progress finish first.
+// The initiator closed its side, or broke the protocol. Nothing more is received; pieces in
+// progress finish first.
 void SoftTarget::end_link(const LinkRef& link) {
   {
     MutexLock lock(link->mutex);

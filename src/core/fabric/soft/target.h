@@ -1,13 +1,21 @@
-// SoftTarget: the passive side. A listener and its links in one epoll set; whoever calls progress() lands bytes: one
-// thread leads (waits for events), others follow (help with large copies, take the lead over).
+// SoftTarget: the passive side. A listener and its links in one epoll set; whoever calls progress()
+// lands bytes: one thread leads (waits for events), others follow (help with large copies, take the
+// lead over).
 //
-// Work is handed out so that one link never has two receivers (EPOLLONESHOT and a claim), while the pieces of its pulls
-// may be copied by several threads at once. All copying goes through Registry::begin(), piece by piece.
+// Work is handed out so that one link never has two receivers (EPOLLONESHOT and a claim), while the
+// pieces of its pulls may be copied by several threads at once. All copying goes through
+// Registry::begin(), piece by piece.
 //
-// Invariants: the socket of a link is shut down only after the last piece of its pulls ended, so an initiator that saw
-//             the end of the link knows that nobody reads its memory or writes for it any more.
+// Invariants: the socket of a link is shut down only after the last piece of its pulls ended, so an
+//             initiator that saw the end of the link knows that nobody reads its memory or writes
+//             for it any more.
 // Threads:    any. Errors: closed after close().
 #pragma once
+
+#include "core/base/mutex.h"
+#include "core/base/unique_fd.h"
+#include "core/fabric/soft/domain.h"
+#include "core/fabric/soft/target_link.h"
 
 #include <atomic>
 #include <deque>
@@ -15,24 +23,23 @@
 #include <thread>
 #include <unordered_map>
 
-#include "core/base/mutex.h"
-#include "core/base/unique_fd.h"
-#include "core/fabric/soft/domain.h"
-#include "core/fabric/soft/target_link.h"
-
 namespace farlift::fabric::soft {
 
 class SoftTarget final : public TargetEndpoint {
  public:
-  static constexpr std::uint64_t kLandPieceBytesMax = 256u << 10;  // one recv: how long a close may wait
-  static constexpr std::uint64_t kPullPieceBytesMax = 1u << 20;     // one process_vm_readv
-  static constexpr std::uint64_t kParallelPullBytesMin = 4u << 20;  // below it a second thread costs more than it brings
-  static constexpr std::uint64_t kLeadBytesMax = 4u << 20;          // served on one link, then a follower takes the lead
-  static constexpr std::uint64_t kServeBytesMax = 16u << 20;        // then other links get a turn
-  static constexpr std::size_t kOutBytesMax = 64u << 10;            // unsent replies of a link; then it is not read
+  static constexpr std::uint64_t kLandPieceBytesMax = 256u
+                                                      << 10;  // one recv: how long a close may wait
+  static constexpr std::uint64_t kPullPieceBytesMax = 1u << 20;  // one process_vm_readv
+  static constexpr std::uint64_t kParallelPullBytesMin =
+      4u << 20;  // below it a second thread costs more than it brings
+  static constexpr std::uint64_t kLeadBytesMax =
+      4u << 20;  // served on one link, then a follower takes the lead
+  static constexpr std::uint64_t kServeBytesMax = 16u << 20;  // then other links get a turn
+  static constexpr std::size_t kOutBytesMax =
+      64u << 10;  // unsent replies of a link; then it is not read
   static constexpr std::size_t kReadsPerLinkMax = 1024;
   static constexpr std::size_t kPullsPerLinkMax = 1024;
-  static constexpr std::size_t kRefusingLinksMax = 16;              // told that connections_max was reached
+  static constexpr std::size_t kRefusingLinksMax = 16;  // told that connections_max was reached
 
   static Result<std::unique_ptr<SoftTarget>> open(SoftDomain& domain, const TargetOptions& options);
   ~SoftTarget() override;
@@ -47,13 +54,14 @@ class SoftTarget final : public TargetEndpoint {
   struct Pull {
     LinkRef link;
     Request request;
-    std::uint64_t next = 0;        // start of the next piece to hand out
-    std::uint32_t pieces = 0;      // in progress
+    std::uint64_t next = 0;    // start of the next piece to hand out
+    std::uint32_t pieces = 0;  // in progress
     ReplyStatus status = ReplyStatus::ok;
   };
   enum class Step : std::uint8_t { idle, more, ended };
 
-  SoftTarget(SoftDomain& domain, const TargetOptions& options) : domain_(domain), connections_max_(options.connections_max) {}
+  SoftTarget(SoftDomain& domain, const TargetOptions& options)
+      : domain_(domain), connections_max_(options.connections_max) {}
   Status start(const TargetOptions& options);
 
   // target.cc: events
@@ -92,19 +100,20 @@ class SoftTarget final : public TargetEndpoint {
   // target_pull.cc: host-lane writes
   void add_pull(const LinkRef& link, const Request& request);
   bool pull_piece(TargetLink* of_link);  // nullptr: of any link
-  ReplyStatus copy_piece(const TargetLink& link, const Request& request, std::uint64_t from, std::uint64_t length);
+  ReplyStatus copy_piece(const TargetLink& link, const Request& request, std::uint64_t from,
+                         std::uint64_t length);
 
   SoftDomain& domain_;
   const std::uint32_t connections_max_;
   Address address_;
   UniqueFd epoll_;
   UniqueFd listener_;
-  UniqueFd closed_event_;   // readable for good once closed
-  UniqueFd helper_event_;   // a semaphore: one token wakes one follower
+  UniqueFd closed_event_;  // readable for good once closed
+  UniqueFd helper_event_;  // a semaphore: one token wakes one follower
   std::atomic<bool> closed_{false};
-  std::atomic<bool> led_{false};                 // some thread waits on the epoll set, or runs what it got there
-  std::atomic<std::uint32_t> followers_{0};      // threads of progress() that do not lead
-  std::atomic<std::uint64_t> pieces_waiting_{0}; // bytes of pulls not yet handed out
+  std::atomic<bool> led_{false};  // some thread waits on the epoll set, or runs what it got there
+  std::atomic<std::uint32_t> followers_{0};       // threads of progress() that do not lead
+  std::atomic<std::uint64_t> pieces_waiting_{0};  // bytes of pulls not yet handed out
 
   Mutex close_mutex_;
   UniqueFd spare_ GUARDED_BY(close_mutex_);  // given up for a moment when descriptors run out

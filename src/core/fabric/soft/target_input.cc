@@ -1,10 +1,9 @@
-#include <sys/socket.h>
+#include "core/base/prng.h"
+#include "core/fabric/soft/target.h"
 
 #include <algorithm>
 #include <cerrno>
-
-#include "core/base/prng.h"
-#include "core/fabric/soft/target.h"
+#include <sys/socket.h>
 
 namespace farlift::fabric::soft {
 namespace {
@@ -18,20 +17,26 @@ bool would_block(ssize_t n) noexcept { return n < 0 && (errno == EAGAIN || errno
 
 SoftTarget::Step SoftTarget::receive(const LinkRef& link, std::uint64_t& moved) {
   switch (link->in) {
-    case TargetLink::In::hello: return receive_hello(*link);
-    case TargetLink::In::header: return receive_header(link);
-    case TargetLink::In::landing: return receive_payload(*link, moved);
-    case TargetLink::In::draining: return drain_payload(*link);
+    case TargetLink::In::hello:
+      return receive_hello(*link);
+    case TargetLink::In::header:
+      return receive_header(link);
+    case TargetLink::In::landing:
+      return receive_payload(*link, moved);
+    case TargetLink::In::draining:
+      return drain_payload(*link);
   }
   return Step::ended;
 }
 
 SoftTarget::Step SoftTarget::receive_hello(TargetLink& link) {
-  const ssize_t n = ::recv(link.fd.get(), link.buffer.data() + link.have, kHelloBytes - link.have, MSG_DONTWAIT);
+  const ssize_t n =
+      ::recv(link.fd.get(), link.buffer.data() + link.have, kHelloBytes - link.have, MSG_DONTWAIT);
   if (would_block(n)) return Step::idle;
   if (n <= 0) return Step::ended;
   link.have += static_cast<std::size_t>(n);
-  // A stranger is told apart by its first bytes, so that it is not kept waiting for a hello that it would never send.
+  // A stranger is told apart by its first bytes, so that it is not kept waiting for a hello that it
+  // would never send.
   if (magic_matches({link.buffer.data(), link.have}) && link.have < kHelloBytes) return Step::idle;
   const auto hello = decode_hello({link.buffer.data(), link.have});
   if (!hello.ok()) {
@@ -45,7 +50,8 @@ SoftTarget::Step SoftTarget::receive_hello(TargetLink& link) {
   secure_random(link.challenge);
   Hello mine;
   mine.status = link.refuse ? HelloStatus::full : HelloStatus::ok;
-  mine.host_lane = hello->host_lane && domain_.host_lane_possible() && hello->boot_id == domain_.boot();
+  mine.host_lane =
+      hello->host_lane && domain_.host_lane_possible() && hello->boot_id == domain_.boot();
   mine.pid = static_cast<std::uint32_t>(::getpid());
   mine.boot_id = domain_.boot();
   mine.challenge = link.challenge;
@@ -76,7 +82,8 @@ bool SoftTarget::stalled(TargetLink& link) {
 SoftTarget::Step SoftTarget::receive_header(const LinkRef& link) {
   if (link->have < kRequestBytes) {
     if (stalled(*link)) return Step::idle;
-    const ssize_t n = ::recv(link->fd.get(), link->buffer.data() + link->have, kRequestBytes - link->have, MSG_DONTWAIT);
+    const ssize_t n = ::recv(link->fd.get(), link->buffer.data() + link->have,
+                             kRequestBytes - link->have, MSG_DONTWAIT);
     if (would_block(n)) return Step::idle;
     if (n <= 0) return Step::ended;
     link->have += static_cast<std::size_t>(n);
@@ -97,13 +104,18 @@ SoftTarget::Step SoftTarget::dispatch(const LinkRef& link) {
     case RequestKind::write:
       link->write = *request;
       link->remaining = request->length.raw();
-      // Checked as a whole here, so that a refused operation lands nothing, and again piece by piece.
-      link->status = domain_.registry().begin(request->key, request->addr, request->length, true).ok() ? ReplyStatus::ok
-                                                                                                       : ReplyStatus::access;
-      link->in = link->status == ReplyStatus::ok ? TargetLink::In::landing : TargetLink::In::draining;
+      // Checked as a whole here, so that a refused operation lands nothing, and again piece by
+      // piece.
+      link->status =
+          domain_.registry().begin(request->key, request->addr, request->length, true).ok()
+              ? ReplyStatus::ok
+              : ReplyStatus::access;
+      link->in =
+          link->status == ReplyStatus::ok ? TargetLink::In::landing : TargetLink::In::draining;
       return Step::more;
     case RequestKind::read: {
-      const bool allowed = domain_.registry().begin(request->key, request->addr, request->length, false).ok();
+      const bool allowed =
+          domain_.registry().begin(request->key, request->addr, request->length, false).ok();
       if (!allowed) {
         reply(*link, request->id, ReplyKind::done, ReplyStatus::access);
         return Step::more;
@@ -131,8 +143,10 @@ SoftTarget::Step SoftTarget::dispatch(const LinkRef& link) {
 void SoftTarget::prove_host(TargetLink& link) {
   Token16 theirs{};
   auto process = HostProcess::open(link.hello.pid);
-  const bool proven = process.ok() && process->holds_other_end(link.fd.get(), link.hello.socket_fd) &&
-                      process->read(theirs.data(), link.hello.cell_addr, theirs.size()).ok() && theirs == link.challenge;
+  const bool proven = process.ok() &&
+                      process->holds_other_end(link.fd.get(), link.hello.socket_fd) &&
+                      process->read(theirs.data(), link.hello.cell_addr, theirs.size()).ok() &&
+                      theirs == link.challenge;
   if (proven) link.process = *std::move(process);
   if (!proven) domain_.counters().host_lane_refusals.add();
   reply(link, 0, ReplyKind::host_proof, proven ? ReplyStatus::ok : ReplyStatus::access);
@@ -168,14 +182,16 @@ SoftTarget::Step SoftTarget::receive_payload(TargetLink& link, std::uint64_t& mo
   if (link.remaining == 0) {
     link.in = TargetLink::In::header;
     reply(link, link.write.id, ReplyKind::done, ReplyStatus::ok);
-    return link.have == 0 ? Step::idle : Step::more;  // a short read: nothing is left in the socket just now
+    return link.have == 0 ? Step::idle
+                          : Step::more;  // a short read: nothing is left in the socket just now
   }
   return Step::more;
 }
 
 SoftTarget::Step SoftTarget::drain_payload(TargetLink& link) {
   // MSG_TRUNC makes the kernel drop the bytes: a refused payload is copied nowhere.
-  const ssize_t n = ::recv(link.fd.get(), nullptr, std::min(link.remaining, kDrainBytesMax), MSG_DONTWAIT | MSG_TRUNC);
+  const ssize_t n = ::recv(link.fd.get(), nullptr, std::min(link.remaining, kDrainBytesMax),
+                           MSG_DONTWAIT | MSG_TRUNC);
   if (would_block(n)) return Step::idle;
   if (n <= 0) return Step::ended;
   link.remaining -= static_cast<std::uint64_t>(n);

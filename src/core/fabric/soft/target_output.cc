@@ -1,14 +1,14 @@
-#include <sys/socket.h>
+#include "core/fabric/soft/target.h"
 
 #include <algorithm>
 #include <cerrno>
-
-#include "core/fabric/soft/target.h"
+#include <sys/socket.h>
 
 namespace farlift::fabric::soft {
 namespace {
 
-constexpr std::uint64_t kSendPieceBytesMax = 256u << 10;  // longer sends let the kernel's buffers fall out of the cache
+constexpr std::uint64_t kSendPieceBytesMax =
+    256u << 10;  // longer sends let the kernel's buffers fall out of the cache
 const std::array<std::byte, 64 << 10> kZeros{};
 
 }  // namespace
@@ -50,8 +50,8 @@ void SoftTarget::flush_locked(TargetLink& link) {
 
 // False when the socket is full or broken; the receiving side sees the latter.
 bool SoftTarget::send_headers(TargetLink& link) {
-  const ssize_t n = ::send(link.fd.get(), link.out.data() + link.out_sent, link.out.size() - link.out_sent,
-                           MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t n = ::send(link.fd.get(), link.out.data() + link.out_sent,
+                           link.out.size() - link.out_sent, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (n < 0) {
     link.want_out = errno == EAGAIN || errno == EINTR;
     return false;
@@ -64,12 +64,14 @@ bool SoftTarget::send_headers(TargetLink& link) {
   return true;
 }
 
-// Sends a part of the first read: from its registration, under the gate, for the length of one send.
+// Sends a part of the first read: from its registration, under the gate, for the length of one
+// send.
 bool SoftTarget::send_frame(TargetLink& link) {
   TargetLink::Read& read = link.reads.front();
   if (link.frame_header_left == 0 && link.frame_left == 0) {
     link.frame_left = std::min(read.remaining, kReadFrameBytesMax);
-    encode(Reply{ReplyKind::data, ReplyStatus::ok, read.request.id, Length(link.frame_left)}, link.frame_header);
+    encode(Reply{ReplyKind::data, ReplyStatus::ok, read.request.id, Length(link.frame_left)},
+           link.frame_header);
     link.frame_header_left = kReplyBytes;
     link.frame_void = false;
   }
@@ -78,12 +80,14 @@ bool SoftTarget::send_frame(TargetLink& link) {
   {
     auto piece = domain_.registry().begin(read.request.key, read.request.addr, Length(want), false);
     if (!piece.ok()) link.frame_void = true;
-    iovec parts[2] = {{link.frame_header.data() + (kReplyBytes - link.frame_header_left), link.frame_header_left},
-                      {piece.ok() ? piece->bytes().data() : const_cast<std::byte*>(kZeros.data()),
-                       piece.ok() ? want : std::min<std::uint64_t>(want, kZeros.size())}};
+    iovec parts[2] = {
+        {link.frame_header.data() + (kReplyBytes - link.frame_header_left), link.frame_header_left},
+        {piece.ok() ? piece->bytes().data() : const_cast<std::byte*>(kZeros.data()),
+         piece.ok() ? want : std::min<std::uint64_t>(want, kZeros.size())}};
     if (link.frame_void) {
       // The reader was promised this many bytes; it is told below that they are none.
-      parts[1] = {const_cast<std::byte*>(kZeros.data()), std::min<std::uint64_t>(want, kZeros.size())};
+      parts[1] = {const_cast<std::byte*>(kZeros.data()),
+                  std::min<std::uint64_t>(want, kZeros.size())};
     }
     msghdr message{};
     message.msg_iov = parts;
@@ -102,9 +106,12 @@ bool SoftTarget::send_frame(TargetLink& link) {
   read.remaining -= sent;
   read.request.addr = read.request.addr + Offset(sent);
   domain_.counters().bytes_sent.add(sent);
-  if (link.frame_left == 0 && link.frame_header_left == 0 && (read.remaining == 0 || link.frame_void)) {
+  if (link.frame_left == 0 && link.frame_header_left == 0 &&
+      (read.remaining == 0 || link.frame_void)) {
     const ReplyStatus status = link.frame_void ? ReplyStatus::access : ReplyStatus::ok;
-    (status == ReplyStatus::ok ? domain_.counters().operations_served : domain_.counters().operations_refused).add();
+    (status == ReplyStatus::ok ? domain_.counters().operations_served
+                               : domain_.counters().operations_refused)
+        .add();
     append(link, Reply{ReplyKind::done, status, read.request.id, Length()});
     link.reads.pop_front();
   }

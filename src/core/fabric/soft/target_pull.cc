@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include "core/fabric/soft/target.h"
+
+#include <algorithm>
 
 namespace farlift::fabric::soft {
 
@@ -14,10 +14,12 @@ void SoftTarget::add_pull(const LinkRef& link, const Request& request) {
     jobs_.push_back(std::move(job));
     ++link->pulls;
   }
-  if (before < kParallelPullBytesMin && before + request.length.raw() >= kParallelPullBytesMin) wake_follower();
+  if (before < kParallelPullBytesMin && before + request.length.raw() >= kParallelPullBytesMin)
+    wake_follower();
 }
 
-// Copies one piece of the first pull (of `of_link`, or of any link); false when there is none to hand out.
+// Copies one piece of the first pull (of `of_link`, or of any link); false when there is none to
+// hand out.
 bool SoftTarget::pull_piece(TargetLink* of_link) {
   if (pieces_waiting_.load(std::memory_order_relaxed) == 0) return false;
   std::shared_ptr<Pull> job;
@@ -25,9 +27,11 @@ bool SoftTarget::pull_piece(TargetLink* of_link) {
   std::uint64_t length = 0;
   {
     MutexLock lock(jobs_mutex_);
-    const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const std::shared_ptr<Pull>& j) {
-      return j->next < j->request.length.raw() && (of_link == nullptr || j->link.get() == of_link);
-    });
+    const auto found =
+        std::find_if(jobs_.begin(), jobs_.end(), [&](const std::shared_ptr<Pull>& j) {
+          return j->next < j->request.length.raw() &&
+                 (of_link == nullptr || j->link.get() == of_link);
+        });
     if (found == jobs_.end()) return false;
     job = *found;
     from = job->next;
@@ -68,8 +72,10 @@ bool SoftTarget::pull_piece(TargetLink* of_link) {
   return true;
 }
 
-ReplyStatus SoftTarget::copy_piece(const TargetLink& link, const Request& request, std::uint64_t from, std::uint64_t length) {
-  auto piece = domain_.registry().begin(request.key, request.addr + Offset(from), Length(length), true);
+ReplyStatus SoftTarget::copy_piece(const TargetLink& link, const Request& request,
+                                   std::uint64_t from, std::uint64_t length) {
+  auto piece =
+      domain_.registry().begin(request.key, request.addr + Offset(from), Length(length), true);
   if (!piece.ok()) return ReplyStatus::access;
   if (!link.process.read(piece->bytes().data(), request.source + from, length).ok()) {
     domain_.counters().pulls_failed.add();
