@@ -23,7 +23,8 @@ SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1:strict_string_checks=1:detect_stack_use_after_return=1"
                     ":handle_segv=1:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:history_size=4:suppressions="
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:history_size=4:ignore_noninstrumented_modules=1"
+                    ":report_signal_unsafe=0:suppressions="
                     + os.path.join(ROOT, "tools", "tsan.supp"),
     "LSAN_OPTIONS": "print_suppressions=0:suppressions=" + os.path.join(ROOT, "tools", "lsan.supp"),
 }
@@ -122,13 +123,17 @@ def run_ctest(options, env, work, tally):
 
 
 def preload_of(options):
-    """The sanitizer's library, which a Python or server binary built without it must load first."""
+    """What a Python or server binary built without the sanitizer must load first."""
     library = {"asan": "libasan.so", "tsan": "libtsan.so"}.get(options.preset)
     if library is None:
         return ""
     out = subprocess.run(["g++", f"-print-file-name={library}"], capture_output=True, text=True, check=True)
-    found = os.path.realpath(out.stdout.strip())
-    return found if os.path.isabs(found) and os.path.exists(found) else ""
+    runtime = os.path.realpath(out.stdout.strip())
+    allocator = os.path.join(options.build, "lib", "liballocator.so")  # tests/sanitizer
+    for needed in (runtime, allocator):
+        if not os.path.isabs(needed) or not os.path.exists(needed):
+            sys.exit(f"run_tests: {needed} is missing, which the {options.preset} run needs")
+    return f"{runtime} {allocator}"
 
 
 def run_pytest(options, env, work, tally, folders, title, python=PYTHON, sanitized=True):
