@@ -313,6 +313,7 @@ TEST_P(FabricConformance, BoundsWhatIsInFlight) {
   const auto region = pair.lend(memory, Access::remote_write);
   InitiatorOptions options;
   options.in_flight_max = 4;
+  options.connect_deadline = kLong;
   auto bounded = pair.domain->open_initiator(options);
   ASSERT_TRUE(bounded.ok());
   pair.initiator = *std::move(bounded);

@@ -244,7 +244,9 @@ TEST_P(FabricConformance, SixtyFourInitiatorsToOneTarget) {
   std::vector<std::unique_ptr<Initiator>> initiators;
   std::vector<std::unique_ptr<Buffer>> locals;
   for (int i = 0; i < peers; ++i) {
-    auto opened = pair.domain->open_initiator({});
+    InitiatorOptions options;
+    options.connect_deadline = kLong;
+    auto opened = pair.domain->open_initiator(options);
     ASSERT_TRUE(opened.ok());
     initiators.push_back(*std::move(opened));
     ASSERT_TRUE(pair.target->add_peer(initiators.back()->address()).ok());

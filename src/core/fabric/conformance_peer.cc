@@ -101,7 +101,9 @@ std::string Peer::start(std::istringstream& in) {
   std::string kind, address;
   std::uint64_t key = 0, addr = 0, length = 0, seed = 0, count = 0;
   in >> kind >> address >> key >> addr >> length >> seed >> count;
-  auto initiator = domain_->open_initiator({});
+  InitiatorOptions options;
+  options.connect_deadline = kLong;
+  auto initiator = domain_->open_initiator(options);
   if (!initiator.ok()) return "error " + initiator.error().describe();
   initiator_ = *std::move(initiator);
   const auto peer = initiator_->add_peer(address_from_hex(address));

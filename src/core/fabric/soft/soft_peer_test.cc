@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -298,6 +299,47 @@ TEST(SoftPeers, AReaderThatNeverReadsHoldsNobody) {
           .ok());
   EXPECT_TRUE(region->close().ok());
   EXPECT_TRUE(target->close().ok());
+}
+
+// Threads that wait for their own descriptor leave together, the leader and those it woke among
+// them: whoever stays must serve what comes.
+TEST(SoftPeers, WhoeverStaysInProgressServes) {
+  const auto domain = open();
+  TargetOptions options;
+  options.own_thread = false;
+  std::vector<std::byte> memory(4096);
+  const auto region = *domain->register_memory({memory}, Access::remote_write);
+  std::vector<std::byte> local(4096);
+  for (int round = 0; round < 100; ++round) {
+    const auto target = *domain->open_target(options);
+    constexpr std::size_t kThreads = 4;
+    UniqueFd events[kThreads];
+    std::vector<std::thread> threads;
+    for (auto& event : events) {
+      event = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+      threads.emplace_back([&target, fd = event.get()] {
+        for (;;) {
+          const auto left = target->progress(-1, fd);
+          if (!left.ok() || *left) return;
+        }
+      });
+    }
+    const std::uint64_t one = 1;
+    for (std::size_t i = 0; i + 1 < kThreads; ++i) {
+      const auto& event = events[(i + static_cast<std::size_t>(round)) % kThreads];
+      ASSERT_EQ(::write(event.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
+    }
+    InitiatorOptions patient;
+    patient.connect_deadline = std::chrono::milliseconds(kLongMs);
+    const auto initiator = *domain->open_initiator(patient);
+    const PeerId peer = *initiator->add_peer(target->address());
+    EXPECT_TRUE(
+        run(*initiator, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1})
+            .ok())
+        << "nobody serves in round " << round;
+    EXPECT_TRUE(target->close().ok());
+    for (auto& thread : threads) thread.join();
+  }
 }
 
 TEST(SoftPeers, IPv6AndListenRules) {

@@ -61,7 +61,7 @@ Status SoftTarget::start(const TargetOptions& options) {
   if (options.own_thread) {
     thread_ = std::thread([this] {
       ::pthread_setname_np(::pthread_self(), "soft-target");
-      while (progress(-1, -1).ok()) {
+      while (run(-1, -1, true).ok()) {
       }
     });
   }
@@ -106,7 +106,9 @@ Status SoftTarget::close() {
 // stream of events. The others follow: they sleep until there is a copy to share or the lead to
 // take. Waking one costs as much as copying half a megabyte, hence the lead changes hands only when
 // its holder leaves or is busy for long.
-Result<bool> SoftTarget::progress(int timeout_ms, int fd) {
+Result<bool> SoftTarget::progress(int timeout_ms, int fd) { return run(timeout_ms, fd, false); }
+
+Result<bool> SoftTarget::run(int timeout_ms, int fd, bool stay) {
   {
     MutexLock lock(inside_mutex_);
     if (closed_.load()) return Error::make(Errc::closed, "soft target");
@@ -122,10 +124,12 @@ Result<bool> SoftTarget::progress(int timeout_ms, int fd) {
       followers_.fetch_sub(1);
     }
     if (leading) {
-      fd_ready = lead(timeout_ms, fd, leading);
-      if (leading) give_up_lead();
+      fd_ready = lead(timeout_ms, fd, stay, leading);
+      if (leading) led_.store(false);
     }
   }
+  // Whoever leaves sees to it that somebody leads: the token it was woken by is spent.
+  if (!led_.load()) wake_follower();
   {
     MutexLock lock(inside_mutex_);
     if (--inside_ == 0) left_.notify_all();
@@ -165,9 +169,9 @@ bool SoftTarget::follow(int timeout_ms, int fd) {
 }
 
 // Waits for events and runs them. With an `fd` it goes on until that is readable or the time is
-// over, since its caller waits for nothing else; without one it returns after some work. `leading`
-// tells whether the lead is still ours.
-bool SoftTarget::lead(int timeout_ms, int fd, bool& leading) {
+// over, since its caller waits for nothing else; without one it returns after some work, or stays.
+// `leading` tells whether the lead is still ours.
+bool SoftTarget::lead(int timeout_ms, int fd, bool stay, bool& leading) {
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::microseconds spin(domain_.options().spin_us);
   for (;;) {
@@ -186,7 +190,8 @@ bool SoftTarget::lead(int timeout_ms, int fd, bool& leading) {
     }
     if (fd < 0) {
       run_events(left_ms, leading);
-      return false;
+      if (!stay || !leading || closed_.load(std::memory_order_relaxed)) return false;
+      continue;
     }
     const int ready = ::poll(polls, count, left_ms);
     if (polls[1].revents != 0) return true;

@@ -68,7 +68,8 @@ class SoftTarget final : public TargetEndpoint {
   bool try_lead() noexcept;
   void give_up_lead() noexcept;
   void wake_follower() noexcept;
-  bool lead(int timeout_ms, int fd, bool& leading);
+  Result<bool> run(int timeout_ms, int fd, bool stay);
+  bool lead(int timeout_ms, int fd, bool stay, bool& leading);
   bool follow(int timeout_ms, int fd);
   bool run_events(int timeout_ms, bool& leading);
   void accept_links();
