@@ -204,8 +204,9 @@ class Client:
     def __init__(self, config: Optional[ClientConfiguration] = None):
         """Connects at once. ConfigurationError: options exclude each other or cannot be met; ConnectionError: no server."""
         config = self._configuration_type() if config is None else config
-        if not isinstance(config, self._configuration_type):
-            raise TypeError(f"config must be a {self._configuration_type.__name__}")
+        wanted = self._configuration_type
+        if not isinstance(config, ClientConfiguration) or config._cluster is not wanted._cluster:
+            raise TypeError(f"config must be a {wanted.__name__}")
         self.config = config
         self._core = _client.Client(config._options())
         _live.add(self)

@@ -230,7 +230,8 @@ class Server:
         try:
             yield
         finally:
-            os.kill(self.pid, signal.SIGCONT)
+            if self.alive():
+                os.kill(self.pid, signal.SIGCONT)
 
 
 def make_certificates(directory: Path) -> None:
