@@ -17,6 +17,7 @@ void section(vk::InfoCtx* info, const char* name, std::initializer_list<Field> f
 
 void dram_section(vk::InfoCtx* info) {
   Module& m = module();
+  m.store().settle();  // what was freed a moment ago is no longer in use
   const Counters& c = m.counters();
   const store::PoolStats s = m.store().stats();
   const std::uint64_t capacity = s.capacity.raw();

@@ -198,6 +198,7 @@ void Services::stop() {
   for (auto& service : services_) {
     for (auto& rail : service->rails) rail->stop();
   }
+  handing_over_.stop();
   // Last: a transfer of the others may have been handed to it.
   if (fallback) fallback->rails.clear();
 }
@@ -300,12 +301,17 @@ void Services::submit(Service& service, SharedAsk ask) {
   {
     // Held across submit(), so that on_done() finds the entry it is to remove.
     MutexLock lock(mutex_);
-    auto id = rail.submit(std::move(job), std::move(lender));
-    if (id.ok()) {
-      flights_[ask->id.raw()] = Flight{&rail, *id};
-      return;
+    Flight& flight = flights_[ask->id.raw()];
+    if (flight.cancelled) {
+      why = Error::make(Errc::aborted, "client is gone");
+    } else {
+      auto id = rail.submit(std::move(job), std::move(lender));
+      if (id.ok()) {
+        flight = Flight{&rail, *id, false, false};
+        return;
+      }
+      why = id.error();
     }
-    why = id.error();
   }
   transfer::TransferOutcome outcome;
   outcome.status = why;
@@ -325,7 +331,7 @@ bool Services::transfer_inline(TransferAsk& ask) {
   const transfer::TransferId id = inline_engine_->draw_id();
   {
     MutexLock lock(mutex_);
-    flights_[shared->id.raw()] = Flight{nullptr, id};
+    flights_[shared->id.raw()] = Flight{nullptr, id, false, false};
   }
   inline_engine_->submit(id, make_job(*services_.front(), *shared), make_lender(shared, true));
   drive(*inline_engine_);
@@ -333,58 +339,87 @@ bool Services::transfer_inline(TransferAsk& ask) {
 }
 
 void Services::on_done(const SharedAsk& ask, const transfer::TransferOutcome& outcome, bool first_provider) {
-  {
-    MutexLock lock(mutex_);
-    flights_.erase(ask->id.raw());
-  }
   const Status& status = outcome.status;
   const bool foreign = !status.ok() && status.code() == Errc::unsupported && outcome.moved.raw() == 0 &&
                        status.error().quiet;
-  if (foreign && first_provider && settings_.provider() == Provider::automatic) {
-    if (Service* other = fallback()) {
-      if (!ask->binding->fallback.exchange(true)) {
-        counters_.rdma_fallback_bindings.add();
-        for (auto& rail : other->rails) rail->bind(ask->binding->address());
-      }
-      return submit(*other, ask);
-    }
+  const bool other_provider = foreign && first_provider && settings_.provider() == Provider::automatic;
+  if (other_provider) {
+    MutexLock lock(mutex_);
+    Flight& flight = flights_[ask->id.raw()];
+    flight.rail = nullptr;
+    flight.on_the_way = true;
+  }
+  if (other_provider && handing_over_.submit([this, ask, outcome] { hand_over(ask, outcome); })) return;
+  {
+    MutexLock lock(mutex_);
+    flights_.erase(ask->id.raw());
   }
   // The command still holds the binding, and only the main thread may drop the last reference.
   ask->binding.reset();
   ask->done(outcome);
 }
 
+// The peer does not speak soft and nothing has moved: libfabric's tcp, if there is one.
+void Services::hand_over(const SharedAsk& ask, const transfer::TransferOutcome& outcome) {
+  Service* other = open_fallback();
+  if (other == nullptr) return on_done(ask, outcome, false);
+  if (!ask->binding->fallback.exchange(true)) {
+    counters_.rdma_fallback_bindings.add();
+    for (auto& rail : other->rails) rail->bind(ask->binding->address());
+  }
+  submit(*other, ask);
+}
+
 Services::Service* Services::fallback() {
   MutexLock lock(mutex_);
-  if (stopped_) return nullptr;
-  if (fallback_ || fallback_tried_) return fallback_.get();
-  fallback_tried_ = true;
+  return stopped_ ? nullptr : fallback_.get();
+}
+
+// On the thread of handing_over_ only.
+Services::Service* Services::open_fallback() {
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return nullptr;
+    if (fallback_ || std::exchange(fallback_tried_, true)) return fallback_.get();
+  }
   fabric::ofi::OfiOptions options;
   options.listen_ip = services_.front()->name;
   std::string why;
-  const SignalGuard guard;
-  auto domain = fabric::ofi::open_domain(options, clock_, &why);
-  if (!domain.ok() || (*domain)->info().local_registration_required) {
-    logf(LogLevel::warning, "fabric: a peer does not speak soft, and libfabric's tcp is not available: %s", why.c_str());
-    return nullptr;
-  }
   auto service = std::make_unique<Service>();
+  {
+    const SignalGuard guard;
+    auto domain = fabric::ofi::open_domain(options, clock_, &why);
+    if (!domain.ok() || (*domain)->info().local_registration_required) {
+      logf(LogLevel::warning, "fabric: a peer does not speak soft, and libfabric's tcp is not available: %s", why.c_str());
+      return nullptr;
+    }
+    service->domain = std::move(domain).value();
+  }
   service->name = options.listen_ip;
-  service->domain = std::move(domain).value();
   service->in_pool = false;
   if (!start_rails(*service, 1)) return nullptr;
   logf(LogLevel::info, "fabric: a peer does not speak soft; serving it by libfabric %s",
        service->domain->info().provider.c_str());
+  MutexLock lock(mutex_);
+  if (stopped_) return nullptr;
   fallback_ = std::move(service);
   return fallback_.get();
 }
 
 void Services::cancel(JobId id) {
-  MutexLock lock(mutex_);
-  const auto at = flights_.find(id.raw());
-  if (at == flights_.end()) return;
-  if (at->second.rail != nullptr) at->second.rail->cancel(at->second.id);
-  else inline_engine_->cancel(at->second.id);
+  Flight flight;
+  {
+    MutexLock lock(mutex_);
+    const auto at = flights_.find(id.raw());
+    if (at == flights_.end()) return;
+    at->second.cancelled = at->second.on_the_way;
+    flight = at->second;
+  }
+  if (flight.on_the_way) return;
+  // Rails live until stop(), which like this is the main thread's.
+  if (flight.rail != nullptr) return flight.rail->cancel(flight.id);
+  inline_engine_->cancel(flight.id);
+  drive(*inline_engine_);
 }
 
 }  // namespace farlift::blob

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "blob/module/binding.h"
+#include "blob/module/copy_pool.h"
 #include "blob/module/counters.h"
 #include "blob/module/settings.h"
 #include "blob/wire/operands.h"
@@ -80,8 +81,10 @@ class Services {
     std::uint64_t load() const;
   };
   struct Flight {  // where a transfer runs now
-    transfer::Runner* rail = nullptr;  // nullptr: the inline engine
+    transfer::Runner* rail = nullptr;  // nullptr: the inline engine, or on its way to the fallback
     transfer::TransferId id;
+    bool on_the_way = false;
+    bool cancelled = false;            // while on the way
   };
   using SharedAsk = std::shared_ptr<TransferAsk>;
 
@@ -91,7 +94,9 @@ class Services {
   void start_inline();
   void stop_inline();
   void release(const Binding& binding);
-  Service* fallback();
+  Service* fallback();       // nullptr while it is not open
+  Service* open_fallback();  // opens it on first use; takes its time
+  void hand_over(const SharedAsk& ask, const transfer::TransferOutcome& outcome);
   Service& pick();
   static transfer::Runner& pick_rail(Service& service);
   transfer::EngineOptions engine_options(std::size_t rails) const;
@@ -107,6 +112,7 @@ class Services {
   std::vector<std::unique_ptr<Service>> services_;
   std::vector<fabric::Address> announced_;
   std::unique_ptr<transfer::Engine> inline_engine_;
+  CopyPool handing_over_{1};  // opening libfabric would hold up a rail, or the server
   Mutex mutex_;
   Prng prng_ GUARDED_BY(mutex_);
   std::unique_ptr<Service> fallback_ GUARDED_BY(mutex_);
