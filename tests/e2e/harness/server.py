@@ -101,7 +101,9 @@ class Server:
         environment = dict(os.environ)
         if PRELOAD:
             environment["LD_PRELOAD"] = PRELOAD
-        self.process = subprocess.Popen([VALKEY, str(self.directory / "valkey.conf")], env=environment,
+        # whatever ends this process, a time limit included, ends the server too
+        leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+        self.process = subprocess.Popen([*leash, VALKEY, str(self.directory / "valkey.conf")], env=environment,
                                         stdin=subprocess.DEVNULL, stdout=open(self.directory / "stdout", "ab"),
                                         stderr=subprocess.STDOUT)
 
