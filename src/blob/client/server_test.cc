@@ -577,13 +577,40 @@ class Cluster : public ::testing::Test {
 };
 
 TEST_F(Cluster, B110_transfers_go_to_the_primary_whatever_the_read_strategy) {
+  testing::ServerOptions replica_options;
+  replica_options.cluster = true;
+  auto replica = start_server(replica_options);
+  ASSERT_NE(replica, nullptr);
+  SystemClock clock;
+  auto to_replica = resp::Connection::connect(replica->connection_options(), clock);
+  auto to_primary = resp::Connection::connect(cluster_->server(1).connection_options(), clock);
+  ASSERT_TRUE(to_replica.ok() && to_primary.ok());
+  const auto ask = [](resp::Connection& connection, std::initializer_list<std::string_view> words) {
+    auto reply = connection.request(words);
+    return reply.ok() && reply->is_text() && !reply->is_error() ? std::string(reply->text())
+                                                                : std::string();
+  };
+  const std::string port = std::to_string(cluster_->server(1).port());
+  const std::string bus = std::to_string(cluster_->server(1).cluster_port());
+  const std::string id = ask(**to_primary, {"CLUSTER", "MYID"});
+  ASSERT_EQ(ask(**to_replica, {"CLUSTER", "MEET", "127.0.0.1", port, bus}), "OK");
+  ASSERT_TRUE(eventually([&] { return ask(**to_replica, {"CLUSTER", "REPLICATE", id}) == "OK"; }));
+  ASSERT_TRUE(eventually([&] {
+    return ask(**to_replica, {"INFO", "replication"}).find("master_link_status:up") !=
+           std::string::npos;
+  }));
+
   ClientOptions replicas = options();
   replicas.read_from = ReadFrom::prefer_replica;
   Client client = connect(replicas);
-  for (std::size_t i = 0; i < 3; ++i)
+  for (std::size_t i = 0; i < 3; ++i) {
     expect_round_trip(client, key_on(i), kSize, static_cast<unsigned>(i));
+  }
   EXPECT_EQ(client.statistics().handshakes, 3u);
   ASSERT_TRUE(succeeded(client.command({"SET", key_on(1), "x"})));
+  EXPECT_EQ(ask(**to_replica, {"INFO", "commandstats"}).find("RDMA"), std::string::npos);
+  EXPECT_NE(ask(**to_primary, {"INFO", "commandstats"}).find("cmdstat_BLOB.RDMA_GET"),
+            std::string::npos);
 }
 
 TEST_F(Cluster, B111_moved_is_followed_with_a_handshake_on_the_new_node) {
