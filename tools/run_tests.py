@@ -141,7 +141,7 @@ def run_pytest(options, env, work, tally, folders, title, python=PYTHON, sanitiz
     report = os.path.join(work, re.sub(r"\W+", "_", title) + ".xml")
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "console_output_style=classic",
                f"--junitxml={report}", f"--basetemp={work}/pytest", "-rfE", "--tb=short"] + folders
-    if options.mode in ("long", "full") and any("e2e" in f or "python" in f for f in folders):
+    if options.mode in ("long", "full") and folders[0] in ("tests/e2e", "python/tests"):
         command.append("--long")
     if options.only:
         command += ["-k", options.only]
@@ -232,7 +232,7 @@ def remove_left_behind(work, shared_before, tally):
 
 
 def environment(options, work):
-    env = dict(os.environ, TMPDIR=os.path.join(work, "tmp"), LC_ALL="C.UTF-8", PYTHONDONTWRITEBYTECODE="1",
+    env = dict(os.environ, TMPDIR=os.path.join(work, "tmp"), LC_ALL="C.UTF-8", PYTHONDONTWRITEBYTECODE="1", PYTHONUNBUFFERED="1",
                FARLIFT_BUILD=options.build,
                FARLIFT_MODULE=os.path.join(options.build, "lib", "libfarlift_blob.so"),
                FARLIFT_BINARY=os.path.join(options.build, "bin", "farlift"),
@@ -285,6 +285,8 @@ def main():
                     python = PYTHON
             run_pytest(options, env, work, tally, ["tests/e2e"], "end to end", python)
             run_pytest(options, env, work, tally, ["python/tests"], "Python client", python)
+            if options.mode == "full":
+                run_pytest(options, env, work, tally, ["tests/full"], "heavy Python peers", python)
         reap_left_behind(tally)
         remove_left_behind(work, shared_before, tally)
     finally:
