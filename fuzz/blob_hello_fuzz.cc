@@ -1,17 +1,17 @@
-// The address of BLOB.RDMA_HELLO on its whole way: hex, length, what it names, whether a loopback client may name it, and
-// the provider's own rules.
+// The address of BLOB.RDMA_HELLO on its whole way: hex, length, what it names, whether a loopback
+// client may name it, and the provider's own rules.
+#include "blob/module/address_policy.h"
+#include "blob/wire/operands.h"
+#include "core/base/assert.h"
+#include "core/base/clock.h"
+#include "core/fabric/soft/soft.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
-
-#include "blob/module/address_policy.h"
-#include "blob/wire/operands.h"
-#include "core/base/assert.h"
-#include "core/base/clock.h"
-#include "core/fabric/soft/soft.h"
 
 namespace {
 
@@ -37,7 +37,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto target = blob::IpAddress::from_sockaddr(address->bytes());
   const bool admitted = domain().admit_peer(*address).ok();
   if (admitted) domain().release_peer(*address);
-  // The provider takes nothing that we cannot name, and a loopback client may name nothing but loopback.
+  // The provider takes nothing that we cannot name, and a loopback client may name nothing but
+  // loopback.
   if (admitted) ASSERT(target.has_value());
   if (target) ASSERT(blob::AddressPolicy().admits(*target, std::nullopt) == target->loopback());
   return 0;

@@ -1,13 +1,14 @@
-// The operand parser of the blob door: first byte picks the command, the rest is its words, one a line.
-#include <cstddef>
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
+// The operand parser of the blob door: first byte picks the command, the rest is its words, one a
+// line.
 #include "blob/wire/names.h"
 #include "blob/wire/operands.h"
 #include "blob/wire/texts.h"
 #include "core/base/assert.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
 
 namespace {
 
@@ -35,7 +36,8 @@ void check(const std::vector<wire::Region>& regions) {
 template <class T>
 bool refused(const wire::Parsed<T>& parsed) {
   if (parsed) return false;
-  if (!parsed.error().arity()) ASSERT(std::string_view(parsed.error().text).size() <= wire::text::kReplyBytesMax);
+  if (!parsed.error().arity())
+    ASSERT(std::string_view(parsed.error().text).size() <= wire::text::kReplyBytesMax);
   return true;
 }
 
@@ -43,7 +45,8 @@ bool refused(const wire::Parsed<T>& parsed) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
-  const std::vector<std::string_view> words = split({reinterpret_cast<const char*>(data) + 1, size - 1});
+  const std::vector<std::string_view> words =
+      split({reinterpret_cast<const char*>(data) + 1, size - 1});
   const farlift::Length object_max(1u << 20);
   switch (data[0] % 6) {
     case 0: {
@@ -68,8 +71,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (!refused(r)) ASSERT(!r->value.empty());
       break;
     }
-    case 4: refused(wire::parse_tcp_get(words)); break;
-    default: refused(wire::parse_info(words)); break;
+    case 4:
+      refused(wire::parse_tcp_get(words));
+      break;
+    default:
+      refused(wire::parse_info(words));
+      break;
   }
   return 0;
 }

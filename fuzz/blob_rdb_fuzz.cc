@@ -1,12 +1,13 @@
-// A large object out of an RDB file or a RESTORE: 32 bytes of header, then pieces, each behind a 3-byte length.
+// A large object out of an RDB file or a RESTORE: 32 bytes of header, then pieces, each behind a
+// 3-byte length.
+#include "blob/wire/rdb.h"
+#include "core/base/assert.h"
+#include "core/digest/crc32c.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-
-#include "blob/wire/rdb.h"
-#include "core/base/assert.h"
-#include "core/digest/crc32c.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace farlift;
@@ -23,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Crc32c crc;
   while (!decoder->complete() && rest.size() >= 3) {
     ASSERT(decoder->expected().raw() > 0 && decoder->expected().raw() <= wire::kRdbPieceBytes);
-    const std::size_t n = std::to_integer<std::size_t>(rest[0]) | std::to_integer<std::size_t>(rest[1]) << 8 |
+    const std::size_t n = std::to_integer<std::size_t>(rest[0]) |
+                          std::to_integer<std::size_t>(rest[1]) << 8 |
                           std::to_integer<std::size_t>(rest[2]) << 16;
     rest = rest.subspan(3);
     const auto piece = rest.first(std::min(rest.size(), n));

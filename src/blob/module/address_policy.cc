@@ -1,14 +1,13 @@
 #include "blob/module/address_policy.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
+#include "core/codec/text.h"
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <cstring>
+#include <netinet/in.h>
 #include <string>
-
-#include "core/codec/text.h"
+#include <sys/socket.h>
 
 namespace farlift::blob {
 namespace {
@@ -40,11 +39,14 @@ bool same_prefix(const IpAddress& a, const IpAddress& b, unsigned bits) {
 
 }  // namespace
 
-bool IpAddress::v4() const noexcept { return std::equal(kMappedPrefix.begin(), kMappedPrefix.end(), bytes.begin()); }
+bool IpAddress::v4() const noexcept {
+  return std::equal(kMappedPrefix.begin(), kMappedPrefix.end(), bytes.begin());
+}
 
 bool IpAddress::loopback() const noexcept {
   if (v4()) return bytes[12] == 127;
-  return std::all_of(bytes.begin(), bytes.end() - 1, [](std::uint8_t b) { return b == 0; }) && bytes[15] == 1;
+  return std::all_of(bytes.begin(), bytes.end() - 1, [](std::uint8_t b) { return b == 0; }) &&
+         bytes[15] == 1;
 }
 
 std::optional<IpAddress> IpAddress::parse(std::string_view text) {
@@ -95,7 +97,8 @@ std::optional<AddressPolicy> AddressPolicy::parse(std::string_view list) {
   return out;
 }
 
-bool AddressPolicy::admits(const IpAddress& target, const std::optional<IpAddress>& peer) const noexcept {
+bool AddressPolicy::admits(const IpAddress& target,
+                           const std::optional<IpAddress>& peer) const noexcept {
   if (peer && target == *peer) return true;
   if (target.loopback() && (!peer || peer->loopback())) return true;
   return std::any_of(allowed_.begin(), allowed_.end(),

@@ -1,9 +1,10 @@
-// AddressPolicy: which addresses a RESP connection may name as its own in BLOB.RDMA_HELLO. The server opens connections
-// to what is named there, so by default a client may only name the host it speaks from.
+// AddressPolicy: which addresses a RESP connection may name as its own in BLOB.RDMA_HELLO. The
+// server opens connections to what is named there, so by default a client may only name the host it
+// speaks from.
 //
-// Invariants: an address is admitted when it equals the peer's own, when both are loopback (peers on a Unix socket count
-//             as loopback), or when the operator listed it; everything else is refused. IPv4-mapped IPv6 addresses count
-//             as the IPv4 address they wrap.
+// Invariants: an address is admitted when it equals the peer's own, when both are loopback (peers
+//             on a Unix socket count as loopback), or when the operator listed it; everything else
+//             is refused. IPv4-mapped IPv6 addresses count as the IPv4 address they wrap.
 // Threads:    immutable value. Errors: parse() answers nullopt for a malformed list.
 #pragma once
 

@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <netinet/in.h>
-
 #include <cstring>
+#include <netinet/in.h>
 
 namespace farlift::blob {
 namespace {
@@ -50,7 +49,8 @@ TEST(AddressPolicy, allowed_networks) {
 }
 
 TEST(AddressPolicy, malformed_lists) {
-  for (const char* bad : {"10.0.0.0/33", "::/129", "10.0.0/8", "host", "10.0.0.1/", "10.0.0.1/-1", "1.2.3.4/8/8"}) {
+  for (const char* bad :
+       {"10.0.0.0/33", "::/129", "10.0.0/8", "host", "10.0.0.1/", "10.0.0.1/-1", "1.2.3.4/8/8"}) {
     EXPECT_FALSE(AddressPolicy::parse(bad)) << bad;
   }
   EXPECT_TRUE(AddressPolicy::parse(""));
@@ -64,7 +64,8 @@ TEST(IpAddress, from_sockaddr) {
   EXPECT_EQ(IpAddress::from_sockaddr(bytes), ip("127.0.0.1"));
   in.sin_family = AF_INET6;
   EXPECT_FALSE(IpAddress::from_sockaddr(bytes));
-  for (std::size_t n = 0; n < bytes.size(); ++n) EXPECT_FALSE(IpAddress::from_sockaddr(bytes.first(n)));
+  for (std::size_t n = 0; n < bytes.size(); ++n)
+    EXPECT_FALSE(IpAddress::from_sockaddr(bytes.first(n)));
 }
 
 }  // namespace

@@ -1,16 +1,16 @@
-// The part of the server's module API that this module uses. No package ships a header for it, so it is declared here
-// and resolved by name at load: the first word of the context given to OnLoad points at the server's lookup function.
+// The part of the server's module API that this module uses. No package ships a header for it, so
+// it is declared here and resolved by name at load: the first word of the context given to OnLoad
+// points at the server's lookup function.
 //
 // Invariants: after load_api() returned nullptr every function below is set and never changes.
-// Threads:    the server's own rules; functions marked [any] may be called from any thread, [ts] with a thread-safe
-//             context, all others on the server's main thread only.
+// Threads:    the server's own rules; functions marked [any] may be called from any thread, [ts]
+//             with a thread-safe context, all others on the server's main thread only.
 // Errors:     load_api() returns the name of the first function that the server lacks.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
+#include <sys/types.h>
 
 namespace farlift::blob::vk {
 
@@ -148,13 +148,22 @@ struct KeySpec {
   std::uint64_t flags = 0;
   KeySpecBegin begin = KeySpecBegin::invalid;
   union {
-    struct { int pos; } index;
-    struct { const char* keyword; int startfrom; } keyword;
+    struct {
+      int pos;
+    } index;
+    struct {
+      const char* keyword;
+      int startfrom;
+    } keyword;
   } bs{};
   KeySpecFind find = KeySpecFind::omitted;
   union {
-    struct { int lastkey, keystep, limit; } range;
-    struct { int keynumidx, firstkey, keystep; } keynum;
+    struct {
+      int lastkey, keystep, limit;
+    } range;
+    struct {
+      int keynumidx, firstkey, keystep;
+    } keynum;
   } fk{};
 };
 struct CommandHistory {
@@ -192,105 +201,108 @@ struct CommandInfo {
 };
 
 // X(name, result, arguments)
-#define FARLIFT_MODULE_API(X)                                                                                         \
-  X(TryAlloc, void*, (std::size_t))                                                                         /* any */ \
-  X(Free, void, (void*))                                                                                    /* any */ \
-  X(SetModuleAttribs, void, (Ctx*, const char*, int, int))                                                            \
-  X(IsModuleNameBusy, int, (const char*))                                                                             \
-  X(GetServerVersion, int, ())                                                                                        \
-  X(SetModuleOptions, void, (Ctx*, int))                                                                              \
-  X(CreateCommand, int, (Ctx*, const char*, CommandFn, const char*, int, int, int))                                   \
-  X(GetCommand, Command*, (Ctx*, const char*))                                                                        \
-  X(SetCommandInfo, int, (Command*, const CommandInfo*))                                                              \
-  X(AddACLCategory, int, (Ctx*, const char*))                                                                         \
-  X(SetCommandACLCategories, int, (Command*, const char*))                                                            \
-  X(WrongArity, int, (Ctx*))                                                                                          \
-  X(ReplyWithLongLong, int, (Ctx*, long long))                                                              /* ts */  \
-  X(ReplyWithError, int, (Ctx*, const char*))                                                               /* ts */  \
-  X(ReplyWithSimpleString, int, (Ctx*, const char*))                                                        /* ts */  \
-  X(ReplyWithArray, int, (Ctx*, long))                                                                      /* ts */  \
-  X(ReplyWithStringBuffer, int, (Ctx*, const char*, std::size_t))                                           /* ts */  \
-  X(ReplyWithNull, int, (Ctx*))                                                                             /* ts */  \
-  X(GetSelectedDb, int, (Ctx*))                                                                                       \
-  X(SelectDb, int, (Ctx*, int))                                                                                       \
-  X(OpenKey, Key*, (Ctx*, String*, int))                                                                              \
-  X(CloseKey, void, (Key*))                                                                                           \
-  X(KeyType, int, (Key*))                                                                                             \
-  X(UnlinkKey, int, (Key*))                                                                                           \
-  X(GetExpire, Milliseconds, (Key*))                                                                                  \
-  X(GetLRU, int, (Key*, Milliseconds*))                                                                               \
-  X(GetLFU, int, (Key*, long long*))                                                                                  \
-  X(RandomKey, String*, (Ctx*))                                                                                       \
-  X(SetExpire, int, (Key*, Milliseconds))                                                                             \
-  X(SignalModifiedKey, int, (Ctx*, String*))                                                                          \
-  X(NotifyKeyspaceEvent, int, (Ctx*, int, const char*, String*))                                                      \
-  X(CreateString, String*, (Ctx*, const char*, std::size_t))                                       /* any, with null */ \
-  X(FreeString, void, (Ctx*, String*))                                                                                \
-  X(HoldString, String*, (Ctx*, String*))                                                                             \
-  X(StringPtrLen, const char*, (const String*, std::size_t*))                                               /* any */ \
-  X(Replicate, int, (Ctx*, const char*, const char*, ...))                                                            \
-  X(GetClientId, unsigned long long, (Ctx*))                                                                          \
-  X(GetClientInfoById, int, (void*, std::uint64_t))                                                                   \
-  X(DeauthenticateAndCloseClient, int, (Ctx*, std::uint64_t))                                                         \
-  X(GetContextFlags, int, (Ctx*))                                                                                     \
-  X(CreateDataType, Type*, (Ctx*, const char*, int, TypeMethods*))                                                    \
-  X(ModuleTypeSetValue, int, (Key*, Type*, void*))                                                                    \
-  X(ModuleTypeReplaceValue, int, (Key*, Type*, void*, void**))                                                        \
-  X(ModuleTypeGetType, Type*, (Key*))                                                                                 \
-  X(ModuleTypeGetValue, void*, (Key*))                                                                                \
-  X(IsIOError, int, (Io*))                                                                                            \
-  X(SaveStringBuffer, void, (Io*, const char*, std::size_t))                                                          \
-  X(LoadStringBuffer, char*, (Io*, std::size_t*))                                                                     \
-  X(EmitAOF, void, (Io*, const char*, const char*, ...))                                                              \
-  X(LogIOError, void, (Io*, const char*, const char*, ...))                                                           \
-  X(Log, void, (Ctx*, const char*, const char*, ...))                                                       /* any */ \
-  X(DigestAddStringBuffer, void, (Digest*, const char*, std::size_t))                                                 \
-  X(DigestAddLongLong, void, (Digest*, long long))                                                                    \
-  X(DigestEndSequence, void, (Digest*))                                                                               \
-  X(RegisterInfoFunc, int, (Ctx*, InfoFn))                                                                            \
-  X(InfoAddSection, int, (InfoCtx*, const char*))                                                                     \
-  X(InfoAddFieldCString, int, (InfoCtx*, const char*, const char*))                                                   \
-  X(InfoAddFieldULongLong, int, (InfoCtx*, const char*, unsigned long long))                                          \
-  X(GetServerInfo, ServerInfo*, (Ctx*, const char*))                                                                  \
-  X(FreeServerInfo, void, (Ctx*, ServerInfo*))                                                                        \
-  X(ServerInfoGetFieldUnsigned, unsigned long long, (ServerInfo*, const char*, int*))                                 \
-  X(ServerInfoGetFieldC, const char*, (ServerInfo*, const char*))                                                     \
-  X(SubscribeToServerEvent, int, (Ctx*, Event, EventFn))                                                              \
-  X(ScanCursorCreate, ScanCursor*, ())                                                                                \
-  X(ScanCursorDestroy, void, (ScanCursor*))                                                                           \
-  X(Scan, int, (Ctx*, ScanCursor*, ScanFn, void*))                                                                    \
-  X(BlockClient, BlockedClient*, (Ctx*, CommandFn, CommandFn, FreePrivateFn, long long))                              \
-  X(BlockClientSetPrivateData, void, (BlockedClient*, void*))                                                         \
-  X(BlockClientGetPrivateData, void*, (BlockedClient*))                                                               \
-  X(UnblockClient, int, (BlockedClient*, void*))                                                            /* any */ \
-  X(GetBlockedClientPrivateData, void*, (Ctx*))                                                                       \
-  X(SetDisconnectCallback, void, (BlockedClient*, DisconnectFn))                                                      \
-  X(GetThreadSafeContext, Ctx*, (BlockedClient*))                                                           /* any */ \
-  X(GetDetachedThreadSafeContext, Ctx*, (Ctx*))                                                                       \
-  X(FreeThreadSafeContext, void, (Ctx*))                                                                    /* any */ \
-  X(CreateTimer, TimerId, (Ctx*, Milliseconds, TimerFn, void*))                                                       \
-  X(StopTimer, int, (Ctx*, TimerId, void**))                                                                          \
-  X(GetUsedMemoryRatio, float, ())                                                                                    \
-  X(MallocUsableSize, std::size_t, (void*))                                                                           \
-  X(EventLoopAdd, int, (int, int, EventLoopFn, void*))                                                                \
-  X(EventLoopDel, int, (int, int))                                                                                    \
-  X(EventLoopAddOneShot, int, (void (*)(void*), void*))                                                     /* any */ \
-  X(RegisterBoolConfig, int,                                                                                          \
-    (Ctx*, const char*, int, unsigned, ConfigGetInt, ConfigSetInt, ConfigApply, void*))                               \
-  X(RegisterNumericConfig, int,                                                                                       \
-    (Ctx*, const char*, long long, unsigned, long long, long long, ConfigGetNumber, ConfigSetNumber, ConfigApply,     \
-     void*))                                                                                                          \
-  X(RegisterStringConfig, int,                                                                                        \
-    (Ctx*, const char*, const char*, unsigned, ConfigGetString, ConfigSetString, ConfigApply, void*))                 \
-  X(RegisterEnumConfig, int,                                                                                          \
-    (Ctx*, const char*, int, unsigned, const char**, const int*, int, ConfigGetInt, ConfigSetInt, ConfigApply, void*)) \
+#define FARLIFT_MODULE_API(X)                                                                     \
+  X(TryAlloc, void*, (std::size_t)) /* any */                                                     \
+  X(Free, void, (void*))            /* any */                                                     \
+  X(SetModuleAttribs, void, (Ctx*, const char*, int, int))                                        \
+  X(IsModuleNameBusy, int, (const char*))                                                         \
+  X(GetServerVersion, int, ())                                                                    \
+  X(SetModuleOptions, void, (Ctx*, int))                                                          \
+  X(CreateCommand, int, (Ctx*, const char*, CommandFn, const char*, int, int, int))               \
+  X(GetCommand, Command*, (Ctx*, const char*))                                                    \
+  X(SetCommandInfo, int, (Command*, const CommandInfo*))                                          \
+  X(AddACLCategory, int, (Ctx*, const char*))                                                     \
+  X(SetCommandACLCategories, int, (Command*, const char*))                                        \
+  X(WrongArity, int, (Ctx*))                                                                      \
+  X(ReplyWithLongLong, int, (Ctx*, long long))                    /* ts */                        \
+  X(ReplyWithError, int, (Ctx*, const char*))                     /* ts */                        \
+  X(ReplyWithSimpleString, int, (Ctx*, const char*))              /* ts */                        \
+  X(ReplyWithArray, int, (Ctx*, long))                            /* ts */                        \
+  X(ReplyWithStringBuffer, int, (Ctx*, const char*, std::size_t)) /* ts */                        \
+  X(ReplyWithNull, int, (Ctx*))                                   /* ts */                        \
+  X(GetSelectedDb, int, (Ctx*))                                                                   \
+  X(SelectDb, int, (Ctx*, int))                                                                   \
+  X(OpenKey, Key*, (Ctx*, String*, int))                                                          \
+  X(CloseKey, void, (Key*))                                                                       \
+  X(KeyType, int, (Key*))                                                                         \
+  X(UnlinkKey, int, (Key*))                                                                       \
+  X(GetExpire, Milliseconds, (Key*))                                                              \
+  X(GetLRU, int, (Key*, Milliseconds*))                                                           \
+  X(GetLFU, int, (Key*, long long*))                                                              \
+  X(RandomKey, String*, (Ctx*))                                                                   \
+  X(SetExpire, int, (Key*, Milliseconds))                                                         \
+  X(SignalModifiedKey, int, (Ctx*, String*))                                                      \
+  X(NotifyKeyspaceEvent, int, (Ctx*, int, const char*, String*))                                  \
+  X(CreateString, String*, (Ctx*, const char*, std::size_t)) /* any, with null */                 \
+  X(FreeString, void, (Ctx*, String*))                                                            \
+  X(HoldString, String*, (Ctx*, String*))                                                         \
+  X(StringPtrLen, const char*, (const String*, std::size_t*)) /* any */                           \
+  X(Replicate, int, (Ctx*, const char*, const char*, ...))                                        \
+  X(GetClientId, unsigned long long, (Ctx*))                                                      \
+  X(GetClientInfoById, int, (void*, std::uint64_t))                                               \
+  X(DeauthenticateAndCloseClient, int, (Ctx*, std::uint64_t))                                     \
+  X(GetContextFlags, int, (Ctx*))                                                                 \
+  X(CreateDataType, Type*, (Ctx*, const char*, int, TypeMethods*))                                \
+  X(ModuleTypeSetValue, int, (Key*, Type*, void*))                                                \
+  X(ModuleTypeReplaceValue, int, (Key*, Type*, void*, void**))                                    \
+  X(ModuleTypeGetType, Type*, (Key*))                                                             \
+  X(ModuleTypeGetValue, void*, (Key*))                                                            \
+  X(IsIOError, int, (Io*))                                                                        \
+  X(SaveStringBuffer, void, (Io*, const char*, std::size_t))                                      \
+  X(LoadStringBuffer, char*, (Io*, std::size_t*))                                                 \
+  X(EmitAOF, void, (Io*, const char*, const char*, ...))                                          \
+  X(LogIOError, void, (Io*, const char*, const char*, ...))                                       \
+  X(Log, void, (Ctx*, const char*, const char*, ...)) /* any */                                   \
+  X(DigestAddStringBuffer, void, (Digest*, const char*, std::size_t))                             \
+  X(DigestAddLongLong, void, (Digest*, long long))                                                \
+  X(DigestEndSequence, void, (Digest*))                                                           \
+  X(RegisterInfoFunc, int, (Ctx*, InfoFn))                                                        \
+  X(InfoAddSection, int, (InfoCtx*, const char*))                                                 \
+  X(InfoAddFieldCString, int, (InfoCtx*, const char*, const char*))                               \
+  X(InfoAddFieldULongLong, int, (InfoCtx*, const char*, unsigned long long))                      \
+  X(GetServerInfo, ServerInfo*, (Ctx*, const char*))                                              \
+  X(FreeServerInfo, void, (Ctx*, ServerInfo*))                                                    \
+  X(ServerInfoGetFieldUnsigned, unsigned long long, (ServerInfo*, const char*, int*))             \
+  X(ServerInfoGetFieldC, const char*, (ServerInfo*, const char*))                                 \
+  X(SubscribeToServerEvent, int, (Ctx*, Event, EventFn))                                          \
+  X(ScanCursorCreate, ScanCursor*, ())                                                            \
+  X(ScanCursorDestroy, void, (ScanCursor*))                                                       \
+  X(Scan, int, (Ctx*, ScanCursor*, ScanFn, void*))                                                \
+  X(BlockClient, BlockedClient*, (Ctx*, CommandFn, CommandFn, FreePrivateFn, long long))          \
+  X(BlockClientSetPrivateData, void, (BlockedClient*, void*))                                     \
+  X(BlockClientGetPrivateData, void*, (BlockedClient*))                                           \
+  X(UnblockClient, int, (BlockedClient*, void*)) /* any */                                        \
+  X(GetBlockedClientPrivateData, void*, (Ctx*))                                                   \
+  X(SetDisconnectCallback, void, (BlockedClient*, DisconnectFn))                                  \
+  X(GetThreadSafeContext, Ctx*, (BlockedClient*)) /* any */                                       \
+  X(GetDetachedThreadSafeContext, Ctx*, (Ctx*))                                                   \
+  X(FreeThreadSafeContext, void, (Ctx*)) /* any */                                                \
+  X(CreateTimer, TimerId, (Ctx*, Milliseconds, TimerFn, void*))                                   \
+  X(StopTimer, int, (Ctx*, TimerId, void**))                                                      \
+  X(GetUsedMemoryRatio, float, ())                                                                \
+  X(MallocUsableSize, std::size_t, (void*))                                                       \
+  X(EventLoopAdd, int, (int, int, EventLoopFn, void*))                                            \
+  X(EventLoopDel, int, (int, int))                                                                \
+  X(EventLoopAddOneShot, int, (void (*)(void*), void*)) /* any */                                 \
+  X(RegisterBoolConfig, int,                                                                      \
+    (Ctx*, const char*, int, unsigned, ConfigGetInt, ConfigSetInt, ConfigApply, void*))           \
+  X(RegisterNumericConfig, int,                                                                   \
+    (Ctx*, const char*, long long, unsigned, long long, long long, ConfigGetNumber,               \
+     ConfigSetNumber, ConfigApply, void*))                                                        \
+  X(RegisterStringConfig, int,                                                                    \
+    (Ctx*, const char*, const char*, unsigned, ConfigGetString, ConfigSetString, ConfigApply,     \
+     void*))                                                                                      \
+  X(RegisterEnumConfig, int,                                                                      \
+    (Ctx*, const char*, int, unsigned, const char**, const int*, int, ConfigGetInt, ConfigSetInt, \
+     ConfigApply, void*))                                                                         \
   X(LoadConfigs, int, (Ctx*))
 
 #define FARLIFT_DECLARE_API(name, result, arguments) inline result(*name) arguments = nullptr;
 FARLIFT_MODULE_API(FARLIFT_DECLARE_API)
 #undef FARLIFT_DECLARE_API
 
-// Resolves everything above. nullptr on success, else the name of the first function that is missing.
+// Resolves everything above. nullptr on success, else the name of the first function that is
+// missing.
 const char* load_api(Ctx* ctx) noexcept;
 
 }  // namespace farlift::blob::vk

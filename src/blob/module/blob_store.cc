@@ -1,17 +1,19 @@
 #include "blob/module/blob_store.h"
 
-#include <algorithm>
-
 #include "blob/module/server_info.h"
 #include "core/base/log.h"
 
+#include <algorithm>
+
 namespace farlift::blob {
 
-Result<std::unique_ptr<BlobStore>> BlobStore::create(std::vector<fabric::Domain*> rails, const Settings& settings) {
-  const bool pinned = std::any_of(rails.begin(), rails.end(),
-                                  [](const fabric::Domain* d) { return d->info().local_registration_required; });
-  std::unique_ptr<BlobStore> out(
-      new BlobStore(settings, pinned ? memory::PinnedBudget::from_rlimit() : memory::PinnedBudget::kUnlimited));
+Result<std::unique_ptr<BlobStore>> BlobStore::create(std::vector<fabric::Domain*> rails,
+                                                     const Settings& settings) {
+  const bool pinned = std::any_of(rails.begin(), rails.end(), [](const fabric::Domain* d) {
+    return d->info().local_registration_required;
+  });
+  std::unique_ptr<BlobStore> out(new BlobStore(
+      settings, pinned ? memory::PinnedBudget::from_rlimit() : memory::PinnedBudget::kUnlimited));
   store::PoolOptions options;
   options.segment_size = settings.segment_size();
   options.chunk_size = settings.chunk_size();
@@ -39,7 +41,8 @@ Result<store::Draft> BlobStore::reserve(Length length, Growth growth) {
 }
 
 void BlobStore::settle() {
-  // Only this thread forks, so between the two calls there is no child to be hurt; while a child lives nothing moves.
+  // Only this thread forks, so between the two calls there is no child to be hurt; while a child
+  // lives nothing moves.
   if (child_alive_ || pool_->stats().quarantined.raw() == 0) return;
   pool_->release_reclaim();
   pool_->hold_reclaim();
@@ -66,7 +69,8 @@ void BlobStore::charge() {
   }
   while (charges_.size() < segments) {
     void* charge = vk::TryAlloc(pool_->segment_size().raw());
-    if (charge == nullptr) log(LogLevel::warning, "cannot account a segment to used_memory: no address space");
+    if (charge == nullptr)
+      log(LogLevel::warning, "cannot account a segment to used_memory: no address space");
     charges_.push_back(charge);
   }
 }
@@ -84,9 +88,11 @@ void BlobStore::scale() {
     return;
   }
   const store::PoolStats stats = pool_->stats();
-  const double filled = 100.0 * static_cast<double>(stats.allocated.raw()) / static_cast<double>(stats.capacity.raw());
+  const double filled = 100.0 * static_cast<double>(stats.allocated.raw()) /
+                        static_cast<double>(stats.capacity.raw());
   if (filled > static_cast<double>(v.scaling_expand_watermark) && may_grow(pool_->segment_size())) {
-    pool_->expand().ignore();  // ahead of demand only; a reservation that needs it will ask again and report
+    pool_->expand()
+        .ignore();  // ahead of demand only; a reservation that needs it will ask again and report
     charge();
   }
 }

@@ -1,12 +1,19 @@
-// BlobStore: the pool of segments under the server's memory rules (spec blob 8.1, 8.2 and the fork hazard of 9).
+// BlobStore: the pool of segments under the server's memory rules (spec blob 8.1, 8.2 and the fork
+// hazard of 9).
 //
-// Invariants: every segment is charged to the server's used_memory by an allocation of the same size that is never
-//             touched (the segment itself is a shared mapping the allocator does not know); storage that was freed is
-//             reused only after the main thread has seen it with no snapshot child alive, so a child never reads bytes
-//             that were overwritten, whatever thread dropped the last reference and however close to the fork.
+// Invariants: every segment is charged to the server's used_memory by an allocation of the same
+//             size that is never touched (the segment itself is a shared mapping the allocator does
+//             not know); storage that was freed is reused only after the main thread has seen it
+//             with no snapshot child alive, so a child never reads bytes that were overwritten,
+//             whatever thread dropped the last reference and however close to the fork.
 // Threads:    main only, except live_in() and note_*(), which any thread may call.
 // Errors:     reserve(): no_memory (the pool may not grow), too_large.
 #pragma once
+
+#include "blob/module/settings.h"
+#include "core/base/mutex.h"
+#include "core/memory/budget.h"
+#include "core/store/pool.h"
 
 #include <cstdint>
 #include <map>
@@ -14,20 +21,19 @@
 #include <optional>
 #include <vector>
 
-#include "blob/module/settings.h"
-#include "core/base/mutex.h"
-#include "core/memory/budget.h"
-#include "core/store/pool.h"
-
 namespace farlift::blob {
 
 class BlobStore {
  public:
   // `rails` and `settings` outlive the store.
-  static Result<std::unique_ptr<BlobStore>> create(std::vector<fabric::Domain*> rails, const Settings& settings);
+  static Result<std::unique_ptr<BlobStore>> create(std::vector<fabric::Domain*> rails,
+                                                   const Settings& settings);
   ~BlobStore();
 
-  enum class Growth { within_maxmemory, at_any_cost };  // replicas and loaders must not diverge for want of a limit
+  enum class Growth {
+    within_maxmemory,
+    at_any_cost
+  };  // replicas and loaders must not diverge for want of a limit
   Result<store::Draft> reserve(Length length, Growth growth);
 
   // Puts freed storage back into use. Called between commands.
@@ -53,7 +59,8 @@ class BlobStore {
   Length segment_size() const noexcept { return pool_->segment_size(); }
 
  private:
-  BlobStore(const Settings& settings, Length pinned_max) : settings_(settings), budget_(pinned_max) {}
+  BlobStore(const Settings& settings, Length pinned_max)
+      : settings_(settings), budget_(pinned_max) {}
   bool may_grow(Length bytes) const;
   void charge();  // makes the charges match the segments
 

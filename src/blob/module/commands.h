@@ -1,7 +1,8 @@
-// The six commands of the blob door: registration with flags, key specifications and ACL categories (spec blob 3.7), and
-// their bodies up to the point where bytes move.
+// The six commands of the blob door: registration with flags, key specifications and ACL categories
+// (spec blob 3.7), and their bodies up to the point where bytes move.
 //
-// Threads: main. Errors: register_commands() answers with what the server refused; the commands reply with the texts of
+// Threads: main. Errors: register_commands() answers with what the server refused; the commands
+//          reply with the texts of
 // spec blob 4, checked in the order of spec blob 2 rule 7.
 #pragma once
 

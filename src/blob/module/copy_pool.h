@@ -1,15 +1,17 @@
-// CopyPool: threads that copy and hash payloads of inline commands, so that the server's main thread does not.
+// CopyPool: threads that copy and hash payloads of inline commands, so that the server's main
+// thread does not.
 //
-// Invariants: every accepted task runs exactly once. Threads: submit() from any. Errors: false after stop() or when
+// Invariants: every accepted task runs exactly once. Threads: submit() from any. Errors: false
+//             after stop() or when
 // kTasksMax are waiting; the caller then does the work itself.
 #pragma once
+
+#include "core/base/bounded_queue.h"
 
 #include <cstddef>
 #include <functional>
 #include <thread>
 #include <vector>
-
-#include "core/base/bounded_queue.h"
 
 namespace farlift::blob {
 

@@ -18,7 +18,8 @@ class Counter {
 };
 
 struct Counters {
-  // The server's view: a SET reads from the client, a GET writes to it. Operations count failures too, bytes do not.
+  // The server's view: a SET reads from the client, a GET writes to it. Operations count failures
+  // too, bytes do not.
   Counter rdma_reads, rdma_read_bytes, rdma_read_usec;
   Counter rdma_writes, rdma_write_bytes, rdma_write_usec;
   // Once per failed command.
@@ -26,7 +27,8 @@ struct Counters {
   Counter dram_hits, dram_misses, dram_pool_exhausted;
   Counter set_finalize_stale, set_value_failures;
   Counter reclaims;
-  // Ours: replies withheld because the fabric could not promise that it is quiet, and transfers whose client went away.
+  // Ours: replies withheld because the fabric could not promise that it is quiet, and transfers
+  // whose client went away.
   Counter rdma_not_quiet, rdma_cancelled;
   // Ours, fabric-provider Auto: bindings that turned out to speak libfabric's tcp.
   Counter rdma_fallback_bindings;

@@ -1,12 +1,13 @@
 #include "blob/module/evictor.h"
 
-#include <climits>
-#include <string>
-
 #include "blob/module/keyspace.h"
 #include "blob/module/module.h"
 #include "blob/module/server_info.h"
 #include "blob/module/words.h"
+
+#include <climits>
+
+#include <string>
 
 namespace farlift::blob {
 namespace {
@@ -22,7 +23,8 @@ struct Policy {
 
 std::optional<Policy> evicting_policy() {
   const int flags = vk::GetContextFlags(nullptr);
-  if ((flags & vk::kCtxMaxmemory) == 0 || (flags & vk::kCtxEvict) == 0 || (flags & vk::kCtxReplica) != 0) {
+  if ((flags & vk::kCtxMaxmemory) == 0 || (flags & vk::kCtxEvict) == 0 ||
+      (flags & vk::kCtxReplica) != 0) {
     return std::nullopt;
   }
   const ServerInfoView memory("memory");
@@ -37,7 +39,8 @@ std::optional<Policy> evicting_policy() {
 
 // The higher the better to lose; nullopt when the key is no candidate.
 std::optional<long long> score(vk::Ctx* ctx, vk::String* name, const Policy& policy) {
-  const OpenedKey key(ctx, name, vk::kRead | vk::kOpenNoTouch | vk::kOpenNoNotify | vk::kOpenNoStats);
+  const OpenedKey key(ctx, name,
+                      vk::kRead | vk::kOpenNoTouch | vk::kOpenNoNotify | vk::kOpenNoStats);
   const Value* value = key.value();
   // A victim of the running drain frees no room: nothing is placed in its segment.
   if (value == nullptr || module().is_victim(*value)) return std::nullopt;
@@ -45,10 +48,14 @@ std::optional<long long> score(vk::Ctx* ctx, vk::String* name, const Policy& pol
   if (policy.volatile_only && ttl == vk::kNoExpire) return std::nullopt;
   long long number = 0;
   switch (policy.by) {
-    case Policy::By::time_to_live: return ttl == vk::kNoExpire ? LLONG_MIN : -ttl;
-    case Policy::By::frequency: return vk::GetLFU(key.get(), &number) == vk::kOk ? -number : 0;
-    case Policy::By::idle: return vk::GetLRU(key.get(), &number) == vk::kOk ? number : 0;
-    case Policy::By::chance: break;
+    case Policy::By::time_to_live:
+      return ttl == vk::kNoExpire ? LLONG_MIN : -ttl;
+    case Policy::By::frequency:
+      return vk::GetLFU(key.get(), &number) == vk::kOk ? -number : 0;
+    case Policy::By::idle:
+      return vk::GetLRU(key.get(), &number) == vk::kOk ? number : 0;
+    case Policy::By::chance:
+      break;
   }
   return 0;
 }

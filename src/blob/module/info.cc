@@ -1,9 +1,9 @@
 #include "blob/module/info.h"
 
+#include "blob/module/module.h"
+
 #include <initializer_list>
 #include <utility>
-
-#include "blob/module/module.h"
 
 namespace farlift::blob {
 namespace {

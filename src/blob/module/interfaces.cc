@@ -1,13 +1,12 @@
 #include "blob/module/interfaces.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-
 #include <array>
 #include <cstring>
+#include <ifaddrs.h>
 #include <memory>
+#include <net/if.h>
+#include <netinet/in.h>
 
 namespace farlift::blob {
 namespace {
@@ -36,7 +35,8 @@ std::string numeric(const sockaddr* address) {
 
 bool is_numeric(const std::string& text) {
   in6_addr scratch{};
-  return ::inet_pton(AF_INET, text.c_str(), &scratch) == 1 || ::inet_pton(AF_INET6, text.c_str(), &scratch) == 1;
+  return ::inet_pton(AF_INET, text.c_str(), &scratch) == 1 ||
+         ::inet_pton(AF_INET6, text.c_str(), &scratch) == 1;
 }
 
 }  // namespace
@@ -63,7 +63,8 @@ std::optional<std::string> resolve_interface(const std::string& entry) {
       if (entry == i->ifa_name || entry == address) return address;
     }
   }
-  // Other spellings of an address of ours, and all of 127.0.0.0/8, which no interface lists one by one.
+  // Other spellings of an address of ours, and all of 127.0.0.0/8, which no interface lists one by
+  // one.
   if (is_numeric(entry)) return entry;
   return std::nullopt;
 }
@@ -72,7 +73,8 @@ std::string default_interface_address() {
   const InterfaceList list = interface_list();
   for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next) {
     if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
-    if ((i->ifa_flags & IFF_UP) != 0 && (i->ifa_flags & IFF_LOOPBACK) == 0) return numeric(i->ifa_addr);
+    if ((i->ifa_flags & IFF_UP) != 0 && (i->ifa_flags & IFF_LOOPBACK) == 0)
+      return numeric(i->ifa_addr);
   }
   return "127.0.0.1";
 }

@@ -1,16 +1,17 @@
-// Keyspace: finding, committing and dropping large objects under keys, with everything the server and its replicas must
-// hear of it.
+// Keyspace: finding, committing and dropping large objects under keys, with everything the server
+// and its replicas must hear of it.
 //
-// Invariants: a commit is atomic: readers see the whole old or the whole new object; a commit that finds an object whose
-//             SET started later changes nothing (spec blob 3.3); a failed call leaves no key, TTL change or event.
+// Invariants: a commit is atomic: readers see the whole old or the whole new object; a commit that
+//             finds an object whose SET started later changes nothing (spec blob 3.3); a failed
+//             call leaves no key, TTL change or event.
 // Threads:    main. Errors: as the enums say.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-
 #include "blob/module/api.h"
 #include "blob/module/value.h"
+
+#include <cstdint>
+#include <optional>
 
 namespace farlift::blob {
 
@@ -26,8 +27,10 @@ Lookup lookup(vk::Ctx* ctx, vk::String* key, bool touch);
 
 enum class Committed : std::uint8_t { stored, stale, other_type, read_only, failed };
 
-// `payload`, where given, holds the same bytes as a server string, so that feeding replicas needs no copy.
-Committed commit(vk::Ctx* ctx, vk::String* key, store::ObjectRef object, std::uint64_t started, vk::String* payload);
+// `payload`, where given, holds the same bytes as a server string, so that feeding replicas needs
+// no copy.
+Committed commit(vk::Ctx* ctx, vk::String* key, store::ObjectRef object, std::uint64_t started,
+                 vk::String* payload);
 
 // The reply to a commit.
 int reply_committed(vk::Ctx* ctx, Committed outcome);
@@ -35,8 +38,9 @@ int reply_committed(vk::Ctx* ctx, Committed outcome);
 // True when a commit will be fed to replicas or an AOF.
 bool propagation_wanted();
 
-// Deletes the key if it still holds a large object (of segment `victim`, when given); fires "evicted" and tells replicas.
-// The storage is free at once, unless a transfer pins it. True when it did.
+// Deletes the key if it still holds a large object (of segment `victim`, when given); fires
+// "evicted" and tells replicas. The storage is free at once, unless a transfer pins it. True when
+// it did.
 bool evict(vk::Ctx* ctx, vk::String* key, std::optional<store::SegmentId> victim);
 
 // An opened key, closed with the scope.

@@ -1,16 +1,18 @@
 // Entry points of libfarlift_blob.so: the only symbols it exports.
-#include <string_view>
-#include <vector>
-
 #include "blob/module/api.h"
 #include "blob/module/module.h"
+
+#include <string_view>
+#include <vector>
 
 namespace vk = farlift::blob::vk;
 
 extern "C" {
 
-__attribute__((visibility("default"))) int ValkeyModule_OnLoad(vk::Ctx* ctx, vk::String** argv, int argc) {
-  // Arguments are read with a function of the server, so the table must be there first; load() resolves it again.
+__attribute__((visibility("default"))) int ValkeyModule_OnLoad(vk::Ctx* ctx, vk::String** argv,
+                                                               int argc) {
+  // Arguments are read with a function of the server, so the table must be there first; load()
+  // resolves it again.
   if (vk::load_api(ctx) == nullptr) {
     std::vector<std::string_view> words;
     for (int i = 0; i < argc; ++i) {
@@ -23,11 +25,13 @@ __attribute__((visibility("default"))) int ValkeyModule_OnLoad(vk::Ctx* ctx, vk:
   return farlift::blob::Module::load(ctx, {});
 }
 
-__attribute__((visibility("default"))) int RedisModule_OnLoad(vk::Ctx* ctx, vk::String** argv, int argc) {
+__attribute__((visibility("default"))) int RedisModule_OnLoad(vk::Ctx* ctx, vk::String** argv,
+                                                              int argc) {
   return ValkeyModule_OnLoad(ctx, argv, argc);
 }
 
-// The server refuses to unload a module with a value type before it asks; this is for the day it does not.
+// The server refuses to unload a module with a value type before it asks; this is for the day it
+// does not.
 __attribute__((visibility("default"))) int ValkeyModule_OnUnload(vk::Ctx*) { return vk::kErr; }
 
 }  // extern "C"

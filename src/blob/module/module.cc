@@ -1,13 +1,13 @@
 #include "blob/module/module.h"
 
-#include <cstdio>
-#include <string>
-
 #include "blob/module/commands.h"
 #include "blob/module/info.h"
 #include "blob/module/value_type.h"
 #include "blob/wire/names.h"
 #include "core/base/log.h"
+
+#include <cstdio>
+#include <string>
 
 namespace farlift::blob {
 namespace {
@@ -21,7 +21,8 @@ void log_to_server(LogLevel level, std::string_view line) noexcept {
   const char* name = "notice";
   if (level == LogLevel::debug) name = "debug";
   if (level == LogLevel::warning || level == LogLevel::error) name = "warning";
-  vk::Log(nullptr, name, "<%s> %.*s", wire::kModuleName, static_cast<int>(line.size()), line.data());
+  vk::Log(nullptr, name, "<%s> %.*s", wire::kModuleName, static_cast<int>(line.size()),
+          line.data());
 }
 
 void on_client_change(vk::Ctx*, vk::Event, std::uint64_t subevent, void* data) noexcept {
@@ -46,7 +47,9 @@ Module& module() noexcept { return *the_module; }
 
 int Module::load(vk::Ctx* ctx, std::span<const std::string_view> words) {
   if (const char* missing = vk::load_api(ctx)) {
-    std::fprintf(stderr, "farlift: this server has no module function %s; Valkey 8.0 or newer is needed\n", missing);
+    std::fprintf(stderr,
+                 "farlift: this server has no module function %s; Valkey 8.0 or newer is needed\n",
+                 missing);
     return vk::kErr;
   }
   if (vk::IsModuleNameBusy(wire::kModuleName) != 0) return vk::kErr;
@@ -73,8 +76,10 @@ bool Module::start(vk::Ctx* ctx, std::span<const std::string_view> words) {
   }
   type_ = register_value_type(ctx);
   if (type_ == nullptr) return refuse("the server refused the value type");
-  if (const char* name = register_commands(ctx)) return refuse(std::string("the server refused ") + name);
-  if (vk::RegisterInfoFunc(ctx, write_info) != vk::kOk) return refuse("the server refused the INFO callback");
+  if (const char* name = register_commands(ctx))
+    return refuse(std::string("the server refused ") + name);
+  if (vk::RegisterInfoFunc(ctx, write_info) != vk::kOk)
+    return refuse("the server refused the INFO callback");
   vk::SetModuleOptions(ctx, vk::kOptionHandleIoErrors | vk::kOptionNoImplicitSignalModified);
   if (!subscribe(ctx)) return refuse("the server refused an event subscription");
 
@@ -88,7 +93,8 @@ bool Module::start(vk::Ctx* ctx, std::span<const std::string_view> words) {
   reclaimer_ = std::make_unique<Reclaimer>(settings_, *store_, clock_);
   reclaimer_->start(ctx);
   logf(LogLevel::info, "ready: %zu fabric services (%s), segments of %llu bytes", services_.size(),
-       services_.provider_names().c_str(), static_cast<unsigned long long>(store_->segment_size().raw()));
+       services_.provider_names().c_str(),
+       static_cast<unsigned long long>(store_->segment_size().raw()));
   return true;
 }
 

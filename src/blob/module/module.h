@@ -1,16 +1,12 @@
-// Module: everything the loaded module owns, and the few facts its parts ask each other for. The server calls us without
-// a pointer of ours, so there is exactly one, made by load() and never destroyed: the server keeps values of our type
-// until the process ends.
+// Module: everything the loaded module owns, and the few facts its parts ask each other for. The
+// server calls us without a pointer of ours, so there is exactly one, made by load() and never
+// destroyed: the server keeps values of our type until the process ends.
 //
-// Invariants: after stop() no transfer is accepted and no thread of ours runs; values stay readable.
+// Invariants: after stop() no transfer is accepted and no thread of ours runs; values stay
+//             readable.
 // Threads:    main only, except what the parts say of themselves.
 // Errors:     load(): a logged reason and a refused load.
 #pragma once
-
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string_view>
 
 #include "blob/module/api.h"
 #include "blob/module/binding.h"
@@ -22,6 +18,11 @@
 #include "blob/module/settings.h"
 #include "blob/module/value.h"
 #include "core/base/clock.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
 
 namespace farlift::blob {
 
@@ -44,7 +45,9 @@ class Module {
   // Numbers the SETs in the order in which they start.
   std::uint64_t next_start() noexcept { return ++starts_; }
   JobId next_job() noexcept { return JobId(++jobs_); }
-  bool is_victim(const Value& value) const noexcept { return store_->draining() == value.object()->segment(); }
+  bool is_victim(const Value& value) const noexcept {
+    return store_->draining() == value.object()->segment();
+  }
 
   bool stopping() const noexcept { return stopping_; }
   void stop();

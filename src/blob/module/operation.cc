@@ -1,19 +1,23 @@
 #include "blob/module/operation.h"
 
-#include <string>
-#include <utility>
-
 #include "blob/module/keyspace.h"
 #include "blob/module/module.h"
 #include "blob/module/reply.h"
 #include "blob/wire/texts.h"
 #include "core/base/log.h"
 
+#include <string>
+#include <utility>
+
 namespace farlift::blob {
 namespace {
 
-bool is_rdma(OperationKind kind) { return kind == OperationKind::rdma_get || kind == OperationKind::rdma_set; }
-bool is_set(OperationKind kind) { return kind == OperationKind::rdma_set || kind == OperationKind::tcp_set; }
+bool is_rdma(OperationKind kind) {
+  return kind == OperationKind::rdma_get || kind == OperationKind::rdma_set;
+}
+bool is_set(OperationKind kind) {
+  return kind == OperationKind::rdma_set || kind == OperationKind::tcp_set;
+}
 
 }  // namespace
 
@@ -48,7 +52,8 @@ void Operation::complete(const transfer::TransferOutcome& outcome) {
     // Off the rail: it has other transfers to serve.
     if (module().copiers().submit([this] {
           prepare_payload();
-          if (state_.exchange(State::completed, std::memory_order_acq_rel) == State::blocked) unblock();
+          if (state_.exchange(State::completed, std::memory_order_acq_rel) == State::blocked)
+            unblock();
         })) {
       return;
     }
@@ -73,7 +78,10 @@ void Operation::unblock() {
         auto* self = static_cast<Operation*>(user);
         vk::CreateTimer(
             module().detached(), self->pause_ms,
-            [](vk::Ctx*, void* op) { vk::UnblockClient(static_cast<Operation*>(op)->blocked_, op); }, self);
+            [](vk::Ctx*, void* op) {
+              vk::UnblockClient(static_cast<Operation*>(op)->blocked_, op);
+            },
+            self);
       },
       this);
 }
@@ -105,9 +113,10 @@ void Operation::on_disconnect(vk::Ctx* ctx, vk::BlockedClient* blocked) noexcept
   if (self == nullptr || !is_rdma(self->kind_)) return;
   module().counters().rdma_cancelled.add();
   module().services().cancel(self->id_);
-  // The binding is still there: the connection lives, the server unblocked it on its own (a change of role, say) and has
-  // answered for us while the fabric is busy. That answer must not arrive.
-  if (module().sessions().find(self->client_) != nullptr) vk::DeauthenticateAndCloseClient(ctx, self->client_);
+  // The binding is still there: the connection lives, the server unblocked it on its own (a change
+  // of role, say) and has answered for us while the fabric is busy. That answer must not arrive.
+  if (module().sessions().find(self->client_) != nullptr)
+    vk::DeauthenticateAndCloseClient(ctx, self->client_);
 }
 
 void Operation::on_free(vk::Ctx*, void* self) noexcept { delete static_cast<Operation*>(self); }
@@ -126,12 +135,14 @@ int Operation::reply_failure(vk::Ctx* ctx, const Error& error) const {
   (get ? c.rdma_write_errors : c.rdma_read_errors).add();
   if (!error.quiet) {
     c.rdma_not_quiet.add();
-    logf(LogLevel::warning, "client %llu: closed without a reply, since its transfer may still be moving: %s",
+    logf(LogLevel::warning,
+         "client %llu: closed without a reply, since its transfer may still be moving: %s",
          static_cast<unsigned long long>(client_), error.describe().c_str());
     vk::DeauthenticateAndCloseClient(ctx, client_);
     return vk::kOk;
   }
-  return reply_error(ctx, get ? wire::text::kWriteFailed : wire::text::kReadFailed, error.describe());
+  return reply_error(ctx, get ? wire::text::kWriteFailed : wire::text::kReadFailed,
+                     error.describe());
 }
 
 int Operation::reply_set(vk::Ctx* ctx) {
@@ -142,7 +153,8 @@ int Operation::reply_set(vk::Ctx* ctx) {
   }
   store::ObjectRef object = std::move(*buffers->draft).seal(crc);
   buffers->draft.reset();
-  return reply_committed(ctx, commit(ctx, key_, std::move(object), started, payload_ != nullptr ? payload_ : value_));
+  return reply_committed(
+      ctx, commit(ctx, key_, std::move(object), started, payload_ != nullptr ? payload_ : value_));
 }
 
 }  // namespace farlift::blob

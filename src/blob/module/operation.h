@@ -1,22 +1,24 @@
-// Operation: one transfer command from its checks to its reply: what it pins, what it waits for, and how it ends.
+// Operation: one transfer command from its checks to its reply: what it pins, what it waits for,
+// and how it ends.
 //
-// Invariants: complete() is called exactly once; the reply is made on the main thread, after the outcome says that the
-//             fabric is quiet (spec blob 1.4); without that promise there is no reply: the connection is closed instead.
-//             A client that is gone gets nothing, its operation drains and frees.
+// Invariants: complete() is called exactly once; the reply is made on the main thread, after the
+//             outcome says that the fabric is quiet (spec blob 1.4); without that promise there is
+//             no reply: the connection is closed instead. A client that is gone gets nothing, its
+//             operation drains and frees.
 // Threads:    main, except complete(), which any thread may call.
 // Errors:     become the texts of spec blob 4 in reply().
 #pragma once
-
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <optional>
 
 #include "blob/module/api.h"
 #include "blob/module/binding.h"
 #include "blob/module/services.h"
 #include "core/base/types.h"
 #include "core/store/pool.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
 
 namespace farlift::blob {
 
@@ -30,7 +32,8 @@ struct Buffers {
 
 class Operation {
  public:
-  Operation(OperationKind kind, JobId id, std::uint64_t client) : kind_(kind), id_(id), client_(client) {}
+  Operation(OperationKind kind, JobId id, std::uint64_t client)
+      : kind_(kind), id_(id), client_(client) {}
   ~Operation();
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -40,8 +43,8 @@ class Operation {
   std::shared_ptr<Buffers> buffers = std::make_shared<Buffers>();
   std::optional<Crc32c> expected_crc;
   std::uint64_t started = 0;
-  long long pause_ms = 0;         // test-pause-before-finalize-set-ms
-  bool wants_payload = false;     // a server string of the bytes, for replicas
+  long long pause_ms = 0;      // test-pause-before-finalize-set-ms
+  bool wants_payload = false;  // a server string of the bytes, for replicas
   void hold_key(vk::Ctx* ctx, vk::String* key);
   vk::String* key() const noexcept { return key_; }
   void hold_value(vk::Ctx* ctx, vk::String* value);  // TCP_SET
@@ -49,14 +52,16 @@ class Operation {
 
   JobId id() const noexcept { return id_; }
 
-  // Blocks the client: from now on the operation belongs to the server's blocked client. Call before the work starts, or
-  // (inline) after it, when completed() is false.
+  // Blocks the client: from now on the operation belongs to the server's blocked client. Call
+  // before the work starts, or (inline) after it, when completed() is false.
   static Operation& block(vk::Ctx* ctx, std::unique_ptr<Operation> operation);
   // A context that gathers reply bytes off the main thread; after block().
   vk::Ctx* reply_context() const { return vk::GetThreadSafeContext(blocked_); }
 
   void complete(const transfer::TransferOutcome& outcome);
-  bool completed() const noexcept { return state_.load(std::memory_order_acquire) == State::completed; }
+  bool completed() const noexcept {
+    return state_.load(std::memory_order_acquire) == State::completed;
+  }
 
   // Ends the command: commits a SET, counts, replies.
   int reply(vk::Ctx* ctx);

@@ -1,9 +1,9 @@
 #include "blob/module/reclaimer.h"
 
-#include <utility>
-
 #include "blob/module/keyspace.h"
 #include "blob/module/module.h"
+
+#include <utility>
 
 namespace farlift::blob {
 
@@ -51,8 +51,8 @@ void Reclaimer::reclaim(vk::Ctx* ctx) {
   if (store_.live_in(victim) == 0 && store_.try_end_drain()) drop_cursor();
 }
 
-// Walks the databases with a cursor that survives from tick to tick, and starts over at the end: a key may have been
-// renamed from where the cursor has not been to where it has.
+// Walks the databases with a cursor that survives from tick to tick, and starts over at the end: a
+// key may have been renamed from where the cursor has not been to where it has.
 void Reclaimer::scan_some(vk::Ctx* ctx, store::SegmentId victim) {
   const Instant until = clock_.now() + kTickBudget;
   victim_ = victim;

@@ -1,20 +1,20 @@
-// Reclaimer: the periodic task of Dram mode (spec blob 8.2). Every scaling-poll-ms it lets the store grow ahead of demand
-// or choose a segment to give up; every reclaim-poll-ms while a segment is being given up it deletes some of its keys,
-// and returns the segment when the last is gone.
+// Reclaimer: the periodic task of Dram mode (spec blob 8.2). Every scaling-poll-ms it lets the
+// store grow ahead of demand or choose a segment to give up; every reclaim-poll-ms while a segment
+// is being given up it deletes some of its keys, and returns the segment when the last is gone.
 //
-// Invariants: a key is deleted only if it still holds an object of the chosen segment; one tick holds the main thread for
-//             about kTickBudget.
+// Invariants: a key is deleted only if it still holds an object of the chosen segment; one tick
+//             holds the main thread for about kTickBudget.
 // Threads:    main. Errors: none.
 #pragma once
-
-#include <chrono>
-#include <cstdint>
-#include <vector>
 
 #include "blob/module/api.h"
 #include "blob/module/blob_store.h"
 #include "blob/module/settings.h"
 #include "core/base/clock.h"
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
 
 namespace farlift::blob {
 

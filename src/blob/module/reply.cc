@@ -1,8 +1,8 @@
 #include "blob/module/reply.h"
 
-#include <algorithm>
-
 #include "blob/wire/texts.h"
+
+#include <algorithm>
 
 namespace farlift::blob {
 
@@ -37,7 +37,8 @@ std::string error_line(std::string_view text, std::string_view detail) {
     line += detail;
   }
   if (line.size() > wire::text::kReplyBytesMax) line.resize(wire::text::kReplyBytesMax);
-  std::replace_if(line.begin(), line.end(), [](char c) { return c == '\r' || c == '\n' || c == '\0'; }, ' ');
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\r' || c == '\n' || c == '\0'; }, ' ');
   return line;
 }
 

@@ -4,13 +4,13 @@
 // Threads:    as the context given. Errors: none.
 #pragma once
 
-#include <string>
-#include <string_view>
-
 #include "blob/module/api.h"
 #include "blob/wire/operands.h"
 #include "core/base/error.h"
 #include "core/base/types.h"
+
+#include <string>
+#include <string_view>
 
 namespace farlift::blob {
 

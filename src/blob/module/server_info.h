@@ -3,10 +3,10 @@
 // Threads: main. Errors: an absent field reads as 0.
 #pragma once
 
+#include "blob/module/api.h"
+
 #include <cstdint>
 #include <string_view>
-
-#include "blob/module/api.h"
 
 namespace farlift::blob {
 

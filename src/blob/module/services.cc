@@ -1,8 +1,5 @@
 #include "blob/module/services.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "blob/module/api.h"
 #include "blob/module/interfaces.h"
 #include "blob/module/signal_guard.h"
@@ -10,10 +7,14 @@
 #include "core/fabric/ofi/ofi.h"
 #include "core/fabric/soft/soft.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace farlift::blob {
 namespace {
 
-// Longest single operation: pieces this long keep the CRC of one in cache while the next one travels.
+// Longest single operation: pieces this long keep the CRC of one in cache while the next one
+// travels.
 constexpr std::uint64_t kPieceBytes = 1u << 20;
 // How long stop() waits for the aborted transfers of the inline engine before it closes over them.
 constexpr Duration kStopPatience = std::chrono::seconds(5);
@@ -22,11 +23,15 @@ constexpr Duration kConnectDeadline = std::chrono::seconds(1);
 
 std::optional<fabric::ofi::Provider> ofi_provider(Provider provider) {
   switch (provider) {
-    case Provider::emulated: return fabric::ofi::Provider::tcp;
-    case Provider::efa_direct: return fabric::ofi::Provider::efa;
-    case Provider::verbs: return fabric::ofi::Provider::verbs;
+    case Provider::emulated:
+      return fabric::ofi::Provider::tcp;
+    case Provider::efa_direct:
+      return fabric::ofi::Provider::efa;
+    case Provider::verbs:
+      return fabric::ofi::Provider::verbs;
     case Provider::automatic:
-    case Provider::soft: break;
+    case Provider::soft:
+      break;
   }
   return std::nullopt;
 }
@@ -36,7 +41,9 @@ void drive(transfer::Engine& engine) {
   }
 }
 
-void on_inline_ready(int, void* user, int) noexcept { drive(*static_cast<transfer::Engine*>(user)); }
+void on_inline_ready(int, void* user, int) noexcept {
+  drive(*static_cast<transfer::Engine*>(user));
+}
 
 }  // namespace
 
@@ -57,7 +64,9 @@ void Services::open() {
     const auto ip = resolve_interface(entry);
     if (!ip) {
       // One missing card must not leave a binding that covers only some of what was asked for.
-      logf(LogLevel::warning, "fabric-interfaces: there is no '%s' here; RDMA is off, inline commands work", entry.c_str());
+      logf(LogLevel::warning,
+           "fabric-interfaces: there is no '%s' here; RDMA is off, inline commands work",
+           entry.c_str());
       services_.clear();
       return;
     }
@@ -70,7 +79,8 @@ void Services::open_soft(const std::string& listen_ip) {
   options.listen_ip = listen_ip;
   auto domain = fabric::soft::open_domain(options, clock_);
   if (!domain.ok()) {
-    logf(LogLevel::warning, "fabric: cannot open %s: %s", listen_ip.c_str(), domain.error().describe().c_str());
+    logf(LogLevel::warning, "fabric: cannot open %s: %s", listen_ip.c_str(),
+         domain.error().describe().c_str());
     return;
   }
   auto service = std::make_unique<Service>();
@@ -83,7 +93,8 @@ void Services::open_soft(const std::string& listen_ip) {
 void Services::open_ofi(Provider provider) {
   fabric::ofi::OfiOptions options;
   options.provider = *ofi_provider(provider);
-  if (options.provider == fabric::ofi::Provider::efa) options.version = fabric::ofi::kVersionEfaServer;
+  if (options.provider == fabric::ofi::Provider::efa)
+    options.version = fabric::ofi::kVersionEfaServer;
   std::vector<fabric::ofi::OfiOptions> wanted;
   for (const std::string& entry : split_list(settings_.get().fabric_interfaces)) {
     fabric::ofi::OfiOptions one = options;
@@ -95,7 +106,8 @@ void Services::open_ofi(Provider provider) {
   const SignalGuard guard;
   if (wanted.empty()) {
     auto found = fabric::ofi::list_domains(options, &why);
-    std::vector<std::string> seen;  // one service a card, its first address (IPv4 where there is one)
+    std::vector<std::string>
+        seen;  // one service a card, its first address (IPv4 where there is one)
     for (const auto& d : found.ok() ? *found : std::vector<fabric::ofi::DomainDescription>()) {
       if (std::find(seen.begin(), seen.end(), d.interface_name) != seen.end()) continue;
       seen.push_back(d.interface_name);
@@ -114,7 +126,8 @@ void Services::open_ofi(Provider provider) {
     services_.push_back(std::move(service));
   }
   if (services_.size() == wanted.size() && !wanted.empty()) return;
-  logf(LogLevel::warning, "fabric: %s; RDMA is off, inline commands work", why.empty() ? "no card found" : why.c_str());
+  logf(LogLevel::warning, "fabric: %s; RDMA is off, inline commands work",
+       why.empty() ? "no card found" : why.c_str());
   services_.clear();
 }
 
@@ -125,7 +138,8 @@ std::vector<fabric::Domain*> Services::pool_rails() {
 }
 
 void Services::start() {
-  crc_pool_ = std::make_unique<transfer::CrcPool>(static_cast<std::size_t>(settings_.get().fabric_crc_pool_threads));
+  crc_pool_ = std::make_unique<transfer::CrcPool>(
+      static_cast<std::size_t>(settings_.get().fabric_crc_pool_threads));
   const auto threads = static_cast<std::size_t>(settings_.get().worker_threads);
   for (auto& service : services_) {
     const bool soft = service->domain->info().provider == "soft";
@@ -140,8 +154,10 @@ void Services::start() {
 transfer::EngineOptions Services::engine_options(std::size_t rails) const {
   transfer::EngineOptions options;
   options.initiator.connect_deadline = kConnectDeadline;
-  // fabric-max-in-flight bounds a whole service (spec blob 5.3), so its rails share it; 0: what the provider allows.
-  options.in_flight_max = static_cast<std::uint32_t>(static_cast<std::size_t>(settings_.get().fabric_max_in_flight) / rails);
+  // fabric-max-in-flight bounds a whole service (spec blob 5.3), so its rails share it; 0: what the
+  // provider allows.
+  options.in_flight_max = static_cast<std::uint32_t>(
+      static_cast<std::size_t>(settings_.get().fabric_max_in_flight) / rails);
   options.piece_max = Length(std::min<std::uint64_t>(kPieceBytes, settings_.chunk_size().raw()));
   options.crc_pool = crc_pool_.get();
   return options;
@@ -155,8 +171,8 @@ bool Services::start_rails(Service& service, std::size_t count) {
     options.engine = engine_options(count);
     auto rail = transfer::Runner::create(*service.domain, clock_, options);
     if (!rail.ok()) {
-      logf(LogLevel::warning, "fabric: no rail on %s: %s; RDMA is off, inline commands work", service.name.c_str(),
-           rail.error().describe().c_str());
+      logf(LogLevel::warning, "fabric: no rail on %s: %s; RDMA is off, inline commands work",
+           service.name.c_str(), rail.error().describe().c_str());
       return false;
     }
     service.rails.push_back(std::move(rail).value());
@@ -171,7 +187,8 @@ void Services::start_inline() {
   auto engine = transfer::Engine::create(*services_.front()->domain, clock_, engine_options(1));
   if (!engine.ok() || (*engine)->wait_fd() < 0) return;
   inline_engine_ = std::move(engine).value();
-  vk::EventLoopAdd(inline_engine_->wait_fd(), vk::kEventLoopReadable, on_inline_ready, inline_engine_.get());
+  vk::EventLoopAdd(inline_engine_->wait_fd(), vk::kEventLoopReadable, on_inline_ready,
+                   inline_engine_.get());
 }
 
 void Services::stop_inline() {
@@ -288,9 +305,10 @@ transfer::Job Services::make_job(const Service& service, const TransferAsk& ask)
 }
 
 std::unique_ptr<transfer::Lender> Services::make_lender(SharedAsk ask, bool first_provider) {
-  return transfer::lend([this, ask = std::move(ask), first_provider](const transfer::TransferOutcome& outcome) {
-    on_done(ask, outcome, first_provider);
-  });
+  return transfer::lend(
+      [this, ask = std::move(ask), first_provider](const transfer::TransferOutcome& outcome) {
+        on_done(ask, outcome, first_provider);
+      });
 }
 
 void Services::submit(Service& service, SharedAsk ask) {
@@ -338,18 +356,21 @@ bool Services::transfer_inline(TransferAsk& ask) {
   return true;
 }
 
-void Services::on_done(const SharedAsk& ask, const transfer::TransferOutcome& outcome, bool first_provider) {
+void Services::on_done(const SharedAsk& ask, const transfer::TransferOutcome& outcome,
+                       bool first_provider) {
   const Status& status = outcome.status;
-  const bool foreign = !status.ok() && status.code() == Errc::unsupported && outcome.moved.raw() == 0 &&
-                       status.error().quiet;
-  const bool other_provider = foreign && first_provider && settings_.provider() == Provider::automatic;
+  const bool foreign = !status.ok() && status.code() == Errc::unsupported &&
+                       outcome.moved.raw() == 0 && status.error().quiet;
+  const bool other_provider =
+      foreign && first_provider && settings_.provider() == Provider::automatic;
   if (other_provider) {
     MutexLock lock(mutex_);
     Flight& flight = flights_[ask->id.raw()];
     flight.rail = nullptr;
     flight.on_the_way = true;
   }
-  if (other_provider && handing_over_.submit([this, ask, outcome] { hand_over(ask, outcome); })) return;
+  if (other_provider && handing_over_.submit([this, ask, outcome] { hand_over(ask, outcome); }))
+    return;
   {
     MutexLock lock(mutex_);
     flights_.erase(ask->id.raw());
@@ -390,7 +411,9 @@ Services::Service* Services::open_fallback() {
     const SignalGuard guard;
     auto domain = fabric::ofi::open_domain(options, clock_, &why);
     if (!domain.ok() || (*domain)->info().local_registration_required) {
-      logf(LogLevel::warning, "fabric: a peer does not speak soft, and libfabric's tcp is not available: %s", why.c_str());
+      logf(LogLevel::warning,
+           "fabric: a peer does not speak soft, and libfabric's tcp is not available: %s",
+           why.c_str());
       return nullptr;
     }
     service->domain = std::move(domain).value();

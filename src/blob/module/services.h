@@ -1,20 +1,13 @@
-// Services: the server's fabric endpoints (spec blob 1.6, 5.2). Each service is one domain with its rails; a binding
-// covers all services, each transfer picks one. Under fabric-provider Auto a second, unannounced service over
-// libfabric's tcp is opened when the first peer turns up that does not speak ours.
+// Services: the server's fabric endpoints (spec blob 1.6, 5.2). Each service is one domain with its
+// rails; a binding covers all services, each transfer picks one. Under fabric-provider Auto a
+// second, unannounced service over libfabric's tcp is opened when the first peer turns up that does
+// not speak ours.
 //
-// Invariants: zero services is a valid state (inline-only server); rails are stopped before domains go; domains outlive
-//             the pool whose segments are registered on them.
+// Invariants: zero services is a valid state (inline-only server); rails are stopped before domains
+//             go; domains outlive the pool whose segments are registered on them.
 // Threads:    open(), start(), admit(), release(), stop() on the main thread; transfer() from any.
 // Errors:     open() never fails: what could not be opened is logged and missing.
 #pragma once
-
-#include <atomic>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <unordered_map>
-#include <vector>
 
 #include "blob/module/binding.h"
 #include "blob/module/copy_pool.h"
@@ -26,6 +19,14 @@
 #include "core/transfer/crc_pool.h"
 #include "core/transfer/runner.h"
 
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
 namespace farlift::blob {
 
 using JobId = StrongInt<struct JobIdTag, std::uint64_t>;
@@ -36,10 +37,12 @@ struct TransferAsk {
   BindingRef binding;
   fabric::OpKind kind = fabric::OpKind::write;
   std::vector<std::span<std::byte>> local;
-  std::function<fabric::Registration*(std::size_t pool_rail)> registration;  // of the storage, on a rail of the pool
+  std::function<fabric::Registration*(std::size_t pool_rail)>
+      registration;  // of the storage, on a rail of the pool
   std::vector<transfer::RemoteWindow> remote;
   Length length;
-  std::shared_ptr<const void> keep;  // owns what `local` points into; dropped when nobody can touch it any more
+  std::shared_ptr<const void>
+      keep;  // owns what `local` points into; dropped when nobody can touch it any more
   std::function<void(const transfer::TransferOutcome&)> done;
 };
 
@@ -48,10 +51,10 @@ class Services {
   Services(const Settings& settings, const Clock& clock, Counters& counters);
   ~Services();
 
-  void open();                                   // domains
-  std::vector<fabric::Domain*> pool_rails();     // for the pool, in the order of Service::pool_rail
-  void start();                                  // rails, after the pool exists
-  void stop();                                   // every transfer has been reported when it returns
+  void open();                                // domains
+  std::vector<fabric::Domain*> pool_rails();  // for the pool, in the order of Service::pool_rail
+  void start();                               // rails, after the pool exists
+  void stop();                                // every transfer has been reported when it returns
 
   bool available() const noexcept { return !services_.empty(); }
   wire::AddressForms address_forms() const noexcept;
@@ -65,10 +68,11 @@ class Services {
 
   // Runs on a rail's thread; done() too.
   void transfer(TransferAsk ask);
-  // Small transfers, run by the main thread: done() may be called before it returns. False when there is no inline rail
-  // for the binding; `ask` is then as it was.
+  // Small transfers, run by the main thread: done() may be called before it returns. False when
+  // there is no inline rail for the binding; `ask` is then as it was.
   bool transfer_inline(TransferAsk& ask);
-  // Stops posting; the transfer still ends with done(). Unknown ids are of transfers that have ended.
+  // Stops posting; the transfer still ends with done(). Unknown ids are of transfers that have
+  // ended.
   void cancel(JobId id);
 
  private:
@@ -76,15 +80,16 @@ class Services {
     std::string name;
     std::unique_ptr<fabric::Domain> domain;
     std::size_t pool_rail = 0;
-    bool in_pool = true;  // its domain holds registrations of the pool's segments; false: the fallback
+    bool in_pool =
+        true;  // its domain holds registrations of the pool's segments; false: the fallback
     std::vector<std::unique_ptr<transfer::Runner>> rails;
     std::uint64_t load() const;
   };
-  struct Flight {  // where a transfer runs now
+  struct Flight {                      // where a transfer runs now
     transfer::Runner* rail = nullptr;  // nullptr: the inline engine, or on its way to the fallback
     transfer::TransferId id;
     bool on_the_way = false;
-    bool cancelled = false;            // while on the way
+    bool cancelled = false;  // while on the way
   };
   using SharedAsk = std::shared_ptr<TransferAsk>;
 

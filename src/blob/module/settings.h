@@ -1,21 +1,21 @@
-// Settings: the configuration of spec blob 9, its ranges, defaults and cross checks, and its registration with the
-// server's own CONFIG machinery.
+// Settings: the configuration of spec blob 9, its ranges, defaults and cross checks, and its
+// registration with the server's own CONFIG machinery.
 //
-// Invariants: after load() and after every accepted CONFIG SET check() holds; a refused change leaves every value as it
-//             was (the server puts back what it had set).
+// Invariants: after load() and after every accepted CONFIG SET check() holds; a refused change
+//             leaves every value as it was (the server puts back what it had set).
 // Threads:    main only. Values a worker needs travel inside its job.
 // Errors:     load() and check() answer with the exact text of the rule that was broken.
 #pragma once
+
+#include "blob/module/address_policy.h"
+#include "blob/module/api.h"
+#include "core/base/types.h"
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-
-#include "blob/module/address_policy.h"
-#include "blob/module/api.h"
-#include "core/base/types.h"
 
 namespace farlift::blob {
 
@@ -55,21 +55,25 @@ struct SettingsValues {
 
 class Settings {
  public:
-  // Registers everything, takes the values of the configuration file and of MODULE LOADEX, then the unprefixed words of
-  // the loadmodule line, and checks them. The text of the first error, or nullopt.
+  // Registers everything, takes the values of the configuration file and of MODULE LOADEX, then the
+  // unprefixed words of the loadmodule line, and checks them. The text of the first error, or
+  // nullopt.
   std::optional<std::string> load(vk::Ctx* ctx, std::span<const std::string_view> words);
 
   // The cross checks of spec blob 9; nullptr when they hold.
   const char* check() const noexcept;
 
-  // One unprefixed word and its value, as the server's own parser would take it. The error, or nullopt.
+  // One unprefixed word and its value, as the server's own parser would take it. The error, or
+  // nullopt.
   std::optional<std::string> set_word(std::string_view name, std::string_view value);
 
   const SettingsValues& get() const noexcept { return values_; }
   SettingsValues& values() noexcept { return values_; }
   OperatingMode mode() const noexcept { return static_cast<OperatingMode>(values_.operating_mode); }
   Provider provider() const noexcept { return static_cast<Provider>(values_.fabric_provider); }
-  Length object_max() const noexcept { return Length(static_cast<std::uint64_t>(values_.max_object_size)); }
+  Length object_max() const noexcept {
+    return Length(static_cast<std::uint64_t>(values_.max_object_size));
+  }
   // Rounded to the pages that storage is made of: a segment up, a chunk down.
   Length segment_size() const noexcept;
   Length chunk_size() const noexcept;
@@ -81,7 +85,8 @@ class Settings {
   AddressPolicy policy_;
 };
 
-// A number with the units of the server's configuration (1k = 1000, 1kb = 1024, ... gb), nullopt when malformed.
+// A number with the units of the server's configuration (1k = 1000, 1kb = 1024, ... gb), nullopt
+// when malformed.
 std::optional<long long> parse_memory(std::string_view text) noexcept;
 
 }  // namespace farlift::blob

@@ -1,10 +1,10 @@
 #include "blob/module/settings.h"
 
-#include <gtest/gtest.h>
-
 #include "blob/module/interfaces.h"
 #include "blob/module/reply.h"
 #include "blob/wire/texts.h"
+
+#include <gtest/gtest.h>
 
 namespace farlift::blob {
 namespace {
@@ -27,7 +27,8 @@ TEST(Settings, memory_units) {
   EXPECT_EQ(parse_memory("2M"), 2000000);
   EXPECT_EQ(parse_memory("1gb"), 1024 * kMiB);
   EXPECT_EQ(parse_memory("7b"), 7);
-  for (const char* bad : {"", "mb", "-1", "1 mb", "1tb", "1.5gb", "9223372036854775807gb", "99999999999999999999"}) {
+  for (const char* bad :
+       {"", "mb", "-1", "1 mb", "1tb", "1.5gb", "9223372036854775807gb", "99999999999999999999"}) {
     EXPECT_FALSE(parse_memory(bad)) << bad;
   }
 }
@@ -55,7 +56,8 @@ TEST(Settings, words) {
 TEST(Settings, cross_checks) {
   EXPECT_EQ(dram("16mb", "8mb", "1mb").check(), nullptr);
   EXPECT_STREQ(dram("4mb", "1mb", "8mb").check(), "ERR segment-size must be >= chunk-size");
-  EXPECT_STREQ(dram("4mb", "5mb", "1mb").check(), "ERR segment-size is insufficient for max-object-size");
+  EXPECT_STREQ(dram("4mb", "5mb", "1mb").check(),
+               "ERR segment-size is insufficient for max-object-size");
   Settings buffers = dram("16mb", "8mb", "1mb");
   EXPECT_FALSE(buffers.set_word("max-buffers-per-op", "2"));
   EXPECT_FALSE(buffers.set_word("min-buffers-per-op", "3"));

@@ -1,7 +1,4 @@
 // The four commands that move bytes: RDMA_GET, RDMA_SET, TCP_GET, TCP_SET.
-#include <memory>
-#include <utility>
-
 #include "blob/module/commands.h"
 #include "blob/module/evictor.h"
 #include "blob/module/keyspace.h"
@@ -12,10 +9,14 @@
 #include "blob/wire/operands.h"
 #include "blob/wire/texts.h"
 
+#include <memory>
+#include <utility>
+
 namespace farlift::blob {
 namespace {
 
-// Objects up to this length are moved by the main thread itself: two thread hops cost more than the bytes.
+// Objects up to this length are moved by the main thread itself: two thread hops cost more than the
+// bytes.
 constexpr std::uint64_t kInlineBytesMax = 256 * 1024;
 
 bool small(Length length) { return length.raw() <= kInlineBytesMax; }
@@ -25,12 +26,14 @@ bool must_not_block(vk::Ctx* ctx) {
   return (vk::GetContextFlags(ctx) & (vk::kCtxReplicated | vk::kCtxLoading)) != 0;
 }
 
-// EXEC, module calls and whatever else forbids blocking (state rule 1 of spec blob 4), and shutdown. nullptr: go on.
+// EXEC, module calls and whatever else forbids blocking (state rule 1 of spec blob 4), and
+// shutdown. nullptr: go on.
 const char* context_refusal(vk::Ctx* ctx) {
   if (module().stopping()) return wire::text::kShuttingDown;
   const int flags = vk::GetContextFlags(ctx);
   const bool stream = (flags & (vk::kCtxReplicated | vk::kCtxLoading)) != 0;
-  if (!stream && (flags & (vk::kCtxDenyBlocking | vk::kCtxMulti)) != 0) return wire::text::kInTransaction;
+  if (!stream && (flags & (vk::kCtxDenyBlocking | vk::kCtxMulti)) != 0)
+    return wire::text::kInTransaction;
   return nullptr;
 }
 
@@ -41,7 +44,8 @@ std::vector<transfer::RemoteWindow> windows(const std::vector<wire::Region>& reg
   return out;
 }
 
-TransferAsk ask_for(Operation& op, fabric::OpKind kind, const std::vector<wire::Region>& regions, Length length) {
+TransferAsk ask_for(Operation& op, fabric::OpKind kind, const std::vector<wire::Region>& regions,
+                    Length length) {
   TransferAsk ask;
   ask.id = op.id();
   ask.binding = op.binding;
@@ -51,10 +55,12 @@ TransferAsk ask_for(Operation& op, fabric::OpKind kind, const std::vector<wire::
   ask.keep = op.buffers;
   Buffers& buffers = *op.buffers;
   if (kind == fabric::OpKind::write) {
-    for (std::size_t i = 0; i < buffers.object->extents(); ++i) ask.local.push_back(buffers.object->lend(i));
+    for (std::size_t i = 0; i < buffers.object->extents(); ++i)
+      ask.local.push_back(buffers.object->lend(i));
     ask.registration = [&buffers](std::size_t rail) { return buffers.object->registration(rail); };
   } else {
-    for (std::size_t i = 0; i < buffers.draft->extents(); ++i) ask.local.push_back(buffers.draft->span(i));
+    for (std::size_t i = 0; i < buffers.draft->extents(); ++i)
+      ask.local.push_back(buffers.draft->span(i));
     ask.registration = [&buffers](std::size_t rail) { return buffers.draft->registration(rail); };
   }
   ask.done = [&op](const transfer::TransferOutcome& outcome) { op.complete(outcome); };
@@ -86,7 +92,8 @@ int reply_no_room(vk::Ctx* ctx, const Error& error) {
 
 int reply_payload(vk::Ctx* ctx, const store::Object& object) {
   if (const auto whole = object.contiguous()) {
-    return vk::ReplyWithStringBuffer(ctx, reinterpret_cast<const char*>(whole->data()), whole->size());
+    return vk::ReplyWithStringBuffer(ctx, reinterpret_cast<const char*>(whole->data()),
+                                     whole->size());
   }
   std::vector<std::byte> whole;
   whole.reserve(object.length().raw());
@@ -119,12 +126,15 @@ int rdma_get(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
 
 int rdma_set(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
   if (const char* refusal = context_refusal(ctx)) return reply_error(ctx, refusal);
-  const auto operands = wire::parse_rdma_set(operand_words(argv, argc), module().settings().object_max());
+  const auto operands =
+      wire::parse_rdma_set(operand_words(argv, argc), module().settings().object_max());
   if (!operands) return reply_refusal(ctx, operands.error());
   auto binding = module().sessions().find(vk::GetClientId(ctx));
   if (binding == nullptr) return reply_error(ctx, wire::text::kNoSession);
-  if (wire::coverage(operands->regions) < operands->length) return reply_error(ctx, wire::text::kCoverage);
-  if (lookup(ctx, argv[1], false).found == Found::other_type) return reply_error(ctx, wire::text::kWrongType);
+  if (wire::coverage(operands->regions) < operands->length)
+    return reply_error(ctx, wire::text::kCoverage);
+  if (lookup(ctx, argv[1], false).found == Found::other_type)
+    return reply_error(ctx, wire::text::kWrongType);
   auto draft = reserve_or_evict(ctx, operands->key, operands->length);
   if (!draft.ok()) return reply_no_room(ctx, draft.error());
   auto op = make_operation(ctx, OperationKind::rdma_set, argv[1]);
@@ -154,7 +164,8 @@ int tcp_get(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
   if (module().settings().get().bench_mode != 0) {
     return vk::ReplyWithLongLong(ctx, static_cast<long long>(found.object->length().raw()));
   }
-  if (small(found.object->length()) || must_not_block(ctx)) return reply_payload(ctx, *found.object);
+  if (small(found.object->length()) || must_not_block(ctx))
+    return reply_payload(ctx, *found.object);
   auto made = make_operation(ctx, OperationKind::tcp_get, argv[1]);
   made->buffers->object = std::move(found.object);
   Operation& op = Operation::block(ctx, std::move(made));
@@ -176,7 +187,8 @@ int tcp_set(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
   const Length object_max = stream ? Length(UINT64_MAX) : module().settings().object_max();
   const auto operands = wire::parse_tcp_set(operand_words(argv, argc), object_max);
   if (!operands) return reply_refusal(ctx, operands.error());
-  if (lookup(ctx, argv[1], false).found == Found::other_type) return reply_error(ctx, wire::text::kWrongType);
+  if (lookup(ctx, argv[1], false).found == Found::other_type)
+    return reply_error(ctx, wire::text::kWrongType);
   const Length length(operands->value.size());
   auto draft = stream ? module().store().reserve(length, BlobStore::Growth::at_any_cost)
                       : reserve_or_evict(ctx, operands->key, length);
@@ -185,7 +197,8 @@ int tcp_set(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
   const long long pause_ms = module().settings().get().test_pause_before_finalize_set_ms;
   if (stream || (small(length) && pause_ms == 0)) {
     const Crc32c crc = draft->fill(std::as_bytes(std::span(operands->value)));
-    return reply_committed(ctx, commit(ctx, argv[1], std::move(*draft).seal(crc), started, argv[2]));
+    return reply_committed(ctx,
+                           commit(ctx, argv[1], std::move(*draft).seal(crc), started, argv[2]));
   }
   auto made = make_operation(ctx, OperationKind::tcp_set, argv[1]);
   made->hold_value(ctx, argv[2]);

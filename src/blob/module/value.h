@@ -1,15 +1,17 @@
-// Value: what the keyspace holds under a key of type largeob-k: a pin on an immutable object, and when the SET that made
-// it started.
+// Value: what the keyspace holds under a key of type largeob-k: a pin on an immutable object, and
+// when the SET that made it started.
 //
-// Invariants: the object never changes; while a Value holds it, it is counted in its segment (BlobStore::live_in).
-// Threads:    made on the main thread; destroyed on any (the server frees lazily on threads of its own).
+// Invariants: the object never changes; while a Value holds it, it is counted in its segment
+//             (BlobStore::live_in).
+// Threads:    made on the main thread; destroyed on any (the server frees lazily on threads of its
+//             own).
 #pragma once
-
-#include <cstdint>
-#include <utility>
 
 #include "blob/module/blob_store.h"
 #include "core/store/pool.h"
+
+#include <cstdint>
+#include <utility>
 
 namespace farlift::blob {
 
@@ -24,13 +26,15 @@ class Value {
   Value& operator=(const Value&) = delete;
 
   const store::ObjectRef& object() const noexcept { return object_; }
-  // Lets go of the object; only on the way out of the keyspace, when nobody will look at the Value any more.
+  // Lets go of the object; only on the way out of the keyspace, when nobody will look at the Value
+  // any more.
   void abandon() {
     if (object_ == nullptr) return;
     store_.note_value_gone(object_->segment());
     object_.reset();
   }
-  // Position of its SET in the order in which SETs started (spec blob 3.3, the last one started wins).
+  // Position of its SET in the order in which SETs started (spec blob 3.3, the last one started
+  // wins).
   std::uint64_t started() const noexcept { return started_; }
 
  private:

@@ -1,14 +1,14 @@
 #include "blob/module/value_type.h"
 
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <vector>
-
 #include "blob/module/module.h"
 #include "blob/module/value.h"
 #include "blob/wire/names.h"
 #include "blob/wire/rdb.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
 
 namespace farlift::blob {
 namespace {
@@ -18,7 +18,9 @@ constexpr std::size_t kFreeEffort = 1u << 20;
 
 const Value& value_of(const void* value) { return *static_cast<const Value*>(value); }
 
-const char* chars(std::span<const std::byte> bytes) { return reinterpret_cast<const char*>(bytes.data()); }
+const char* chars(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const char*>(bytes.data());
+}
 
 struct ServerBuffer {
   std::span<const std::byte> bytes;
@@ -86,7 +88,8 @@ class DraftWriter {
 };
 
 BlobStore::Growth growth_for_load() {
-  // RDB, AOF and a primary's stream must not be cut short by a memory limit; a client's RESTORE must respect it.
+  // RDB, AOF and a primary's stream must not be cut short by a memory limit; a client's RESTORE
+  // must respect it.
   const int flags = vk::GetContextFlags(nullptr);
   const bool must = (flags & (vk::kCtxLoading | vk::kCtxReplica)) != 0;
   return must ? BlobStore::Growth::at_any_cost : BlobStore::Growth::within_maxmemory;
@@ -95,8 +98,10 @@ BlobStore::Growth growth_for_load() {
 Result<store::ObjectRef> load_object(vk::Io* io) {
   const ServerBuffer header(io);
   if (vk::IsIOError(io) != 0) return Error::make(Errc::io, "read");
-  TRY_ASSIGN(wire::RdbDecoder decoder, wire::RdbDecoder::begin(header.bytes, module().store().segment_size()));
-  TRY_ASSIGN(store::Draft draft, module().store().reserve(decoder.header().length, growth_for_load()));
+  TRY_ASSIGN(wire::RdbDecoder decoder,
+             wire::RdbDecoder::begin(header.bytes, module().store().segment_size()));
+  TRY_ASSIGN(store::Draft draft,
+             module().store().reserve(decoder.header().length, growth_for_load()));
   DraftWriter writer(draft);
   while (!decoder.complete()) {
     const ServerBuffer piece(io);
@@ -125,7 +130,9 @@ void rdb_save(vk::Io* io, void* value) noexcept {
   const store::Object& object = *value_of(value).object();
   const auto header = wire::encode_rdb_header({object.length(), object.crc()});
   vk::SaveStringBuffer(io, chars(header), header.size());
-  for_each_piece(object, [io](std::span<const std::byte> piece) { vk::SaveStringBuffer(io, chars(piece), piece.size()); });
+  for_each_piece(object, [io](std::span<const std::byte> piece) {
+    vk::SaveStringBuffer(io, chars(piece), piece.size());
+  });
 }
 
 void aof_rewrite(vk::Io* io, vk::String* key, void* value) noexcept {
@@ -146,7 +153,9 @@ void digest(vk::Digest* md, void* value) noexcept {
   const store::Object& object = *value_of(value).object();
   vk::DigestAddLongLong(md, static_cast<long long>(object.length().raw()));
   vk::DigestAddLongLong(md, static_cast<long long>(object.crc().raw()));
-  for_each_piece(object, [md](std::span<const std::byte> p) { vk::DigestAddStringBuffer(md, chars(p), p.size()); });
+  for_each_piece(object, [md](std::span<const std::byte> p) {
+    vk::DigestAddStringBuffer(md, chars(p), p.size());
+  });
   vk::DigestEndSequence(md);
 }
 
@@ -168,7 +177,8 @@ void* copy(vk::KeyOptCtx*, const void* value) noexcept {
     module().counters().dram_pool_exhausted.add();
     return nullptr;
   }
-  // A copy is a new object, so damage must not travel under a fresh start: the bytes are checked against the CRC.
+  // A copy is a new object, so damage must not travel under a fresh start: the bytes are checked
+  // against the CRC.
   const Status copied = from.object()->copy_into(*draft);
   if (!copied.ok()) {
     vk::Log(nullptr, "warning", "COPY of a large object: %s", copied.error().describe().c_str());

@@ -3,10 +3,10 @@
 // Threads: main; the views live as long as the arguments. Errors: none.
 #pragma once
 
+#include "blob/module/api.h"
+
 #include <string_view>
 #include <vector>
-
-#include "blob/module/api.h"
 
 namespace farlift::blob {
 

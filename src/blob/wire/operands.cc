@@ -1,10 +1,10 @@
 #include "blob/wire/operands.h"
 
-#include <limits>
-
 #include "blob/wire/names.h"
 #include "blob/wire/texts.h"
 #include "core/codec/text.h"
+
+#include <limits>
 
 namespace farlift::blob::wire {
 namespace {
@@ -20,7 +20,8 @@ Parsed<Region> parse_region(Words triple) {
   const auto addr = codec::parse_u64(triple[1]);
   if (!addr.ok()) return refuse(text::kInvalidAddr);
   const auto length = codec::parse_u64(triple[2]);
-  if (!length.ok() || *length == 0 || *length > kMax64 - *addr) return refuse(text::kInvalidRegionLen);
+  if (!length.ok() || *length == 0 || *length > kMax64 - *addr)
+    return refuse(text::kInvalidRegionLen);
   return Region{RKey(*key), RemoteAddr(*addr), Length(*length)};
 }
 
@@ -105,7 +106,8 @@ Parsed<std::string_view> parse_tcp_get(Words words) {
 
 Parsed<TcpSetOperands> parse_tcp_set(Words words, Length object_max) {
   if (words.size() != 2) return refuse_arity();
-  if (auto bad = check_object_length(Length(words[1].size()), object_max)) return tl::unexpected<Refusal>(*bad);
+  if (auto bad = check_object_length(Length(words[1].size()), object_max))
+    return tl::unexpected<Refusal>(*bad);
   return TcpSetOperands{words[0], words[1]};
 }
 
@@ -113,10 +115,14 @@ Parsed<InfoOperands> parse_info(Words words) {
   if (words.empty() || words.size() > 2) return refuse_arity();
   InfoOperands out{words[0], InfoField::all};
   if (words.size() == 1) return out;
-  if (codec::equal_ignoring_case(words[1], kFieldLen)) out.field = InfoField::len;
-  else if (codec::equal_ignoring_case(words[1], kFieldCrc)) out.field = InfoField::crc;
-  else if (codec::equal_ignoring_case(words[1], kFieldTier)) out.field = InfoField::tier;
-  else return refuse(text::kInvalidField);
+  if (codec::equal_ignoring_case(words[1], kFieldLen))
+    out.field = InfoField::len;
+  else if (codec::equal_ignoring_case(words[1], kFieldCrc))
+    out.field = InfoField::crc;
+  else if (codec::equal_ignoring_case(words[1], kFieldTier))
+    out.field = InfoField::tier;
+  else
+    return refuse(text::kInvalidField);
   return out;
 }
 

@@ -1,10 +1,15 @@
-// Operands of the six commands: words in, checked numbers out, in the order of checks of spec blob 2 rule 7 as far as it
-// needs nothing but the words (arity, syntax, number ranges, object size).
+// Operands of the six commands: words in, checked numbers out, in the order of checks of spec blob
+// 2 rule 7 as far as it needs nothing but the words (arity, syntax, number ranges, object size).
 //
-// Invariants: every Region has length > 0 and addr + length does not wrap 64 bits; 1 to kRegionsMax regions; views point
-//             into the words given. Nothing outside the words is read.
-// Threads:    pure functions. Errors: a Refusal with the exact text, or `arity`, for which the server words the reply.
+// Invariants: every Region has length > 0 and addr + length does not wrap 64 bits; 1 to kRegionsMax
+//             regions; views point into the words given. Nothing outside the words is read.
+// Threads:    pure functions. Errors: a Refusal with the exact text, or `arity`, for which the
+//             server words the reply.
 #pragma once
+
+#include "core/base/types.h"
+
+#include <tl/expected.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,10 +17,6 @@
 #include <span>
 #include <string_view>
 #include <vector>
-
-#include <tl/expected.hpp>
-
-#include "core/base/types.h"
 
 namespace farlift::blob::wire {
 

@@ -1,12 +1,12 @@
 #include "blob/wire/operands.h"
 
+#include "blob/wire/names.h"
+#include "blob/wire/texts.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
-
-#include "blob/wire/names.h"
-#include "blob/wire/texts.h"
 
 namespace farlift::blob::wire {
 namespace {
@@ -73,15 +73,18 @@ TEST(Operands, get_arity_and_triples) {
   EXPECT_EQ(get_error({"k", "1"}), "arity");
   EXPECT_EQ(get_error({"k", "1", "2"}), "arity");
   EXPECT_EQ(get_error({"k", "1", "2", "3"}), "ok");
-  EXPECT_EQ(get_error({"k", "1", "2", "3", "4"}), "ERR memory address args must be rkey, addr, len triples");
-  EXPECT_EQ(get_error({"k", "1", "2", "3", "4", "5"}), "ERR memory address args must be rkey, addr, len triples");
+  EXPECT_EQ(get_error({"k", "1", "2", "3", "4"}),
+            "ERR memory address args must be rkey, addr, len triples");
+  EXPECT_EQ(get_error({"k", "1", "2", "3", "4", "5"}),
+            "ERR memory address args must be rkey, addr, len triples");
   EXPECT_EQ(get_error(triples(256, {"k"})), "ok");
   EXPECT_EQ(get_error(triples(257, {"k"})), "ERR too many memory addresses (max 256)");
 }
 
 TEST(Operands, numbers_are_strict) {
-  const std::vector<std::string> bad = {"-1", "+1", "0x1", "1a", "", " 1", "1 ", "18446744073709551616",
-                                        "000000000000000000001", "1.0"};
+  const std::vector<std::string> bad = {
+      "-1", "+1", "0x1", "1a", "", " 1", "1 ", "18446744073709551616", "000000000000000000001",
+      "1.0"};
   for (const std::string& b : bad) {
     EXPECT_EQ(get_error({"k", b, "0", "16"}), "ERR invalid rkey") << b;
     EXPECT_EQ(get_error({"k", "1", b, "16"}), "ERR invalid memory address") << b;

@@ -1,9 +1,9 @@
 #include "blob/wire/rdb.h"
 
-#include <algorithm>
-
 #include "core/codec/bytes.h"
 #include "core/digest/crc32c.h"
+
+#include <algorithm>
 
 namespace farlift::blob::wire {
 namespace {
@@ -17,8 +17,9 @@ constexpr std::size_t kHeaderCrcAt = kRdbHeaderBytes - 4;
 std::array<std::byte, kRdbHeaderBytes> encode_rdb_header(const RdbHeader& header) {
   std::array<std::byte, kRdbHeaderBytes> out{};
   codec::Writer w(out);
-  const bool ok = w.u64_le(kMagic).ok() && w.u32_le(kLayout).ok() && w.u64_le(header.length.raw()).ok() &&
-                  w.u32_le(header.crc.raw()).ok() && w.u32_le(static_cast<std::uint32_t>(kRdbPieceBytes)).ok() &&
+  const bool ok = w.u64_le(kMagic).ok() && w.u32_le(kLayout).ok() &&
+                  w.u64_le(header.length.raw()).ok() && w.u32_le(header.crc.raw()).ok() &&
+                  w.u32_le(static_cast<std::uint32_t>(kRdbPieceBytes)).ok() &&
                   w.u32_le(digest::crc32c(w.written()).raw()).ok();
   ASSERT(ok && w.left() == 0);
   return out;
@@ -37,7 +38,8 @@ Result<RdbHeader> decode_rdb_header(std::span<const std::byte> bytes) {
   if (digest::crc32c(bytes.first(kHeaderCrcAt)).raw() != header_crc) {
     return Error::make(Errc::checksum, "rdb header checksum");
   }
-  if (layout != kLayout || piece != kRdbPieceBytes) return Error::make(Errc::unsupported, "rdb layout version");
+  if (layout != kLayout || piece != kRdbPieceBytes)
+    return Error::make(Errc::unsupported, "rdb layout version");
   if (length == 0) return Error::make(Errc::corrupt, "rdb header: empty object");
   return RdbHeader{Length(length), Crc32c(crc)};
 }
@@ -53,7 +55,8 @@ Result<RdbDecoder> RdbDecoder::begin(std::span<const std::byte> header, Length o
 }
 
 Status RdbDecoder::piece(std::span<const std::byte> bytes) {
-  if (complete() || Length(bytes.size()) != expected()) return Error::make(Errc::corrupt, "rdb piece length");
+  if (complete() || Length(bytes.size()) != expected())
+    return Error::make(Errc::corrupt, "rdb piece length");
   running_ = digest::crc32c_extend(running_, bytes);
   taken_ = taken_ + Length(bytes.size());
   return {};

@@ -1,18 +1,20 @@
-// The value of a large object inside RDB files and DUMP payloads: one header string, then the bytes in pieces of a
-// bounded size (docs/formats/blob-rdb.md).
+// The value of a large object inside RDB files and DUMP payloads: one header string, then the bytes
+// in pieces of a bounded size (docs/formats/blob-rdb.md).
 //
-// Invariants: decoding accepts exactly what encoding makes; a decoder never asks for more than kRdbPieceBytes at once;
-//             finish() succeeds only if every byte arrived and the CRC-32C is the stored one.
-// Threads:    plain values. Errors: corrupt (malformed), checksum, unsupported (a later version), too_large.
+// Invariants: decoding accepts exactly what encoding makes; a decoder never asks for more than
+//             kRdbPieceBytes at once; finish() succeeds only if every byte arrived and the CRC-32C
+//             is the stored one.
+// Threads:    plain values. Errors: corrupt (malformed), checksum, unsupported (a later version),
+//             too_large.
 #pragma once
+
+#include "core/base/result.h"
+#include "core/base/types.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-
-#include "core/base/result.h"
-#include "core/base/types.h"
 
 namespace farlift::blob::wire {
 

@@ -1,11 +1,11 @@
 #include "blob/wire/rdb.h"
 
+#include "core/codec/text.h"
+#include "core/digest/crc32c.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
-
-#include "core/codec/text.h"
-#include "core/digest/crc32c.h"
 
 namespace farlift::blob::wire {
 namespace {
@@ -22,7 +22,11 @@ TEST(Rdb, header_bytes_are_pinned_for_ever) {
   const auto h = encode_rdb_header({Length(9), Crc32c(0xE3069283u)});
   // magic "farlblob", layout 1, length 9, crc, piece 1 MiB, header crc
   EXPECT_EQ(codec::hex_encode(std::span(h).first(28)),
-            "6661726c626c6f62" "01000000" "0900000000000000" "839206e3" "00001000");
+            "6661726c626c6f62"
+            "01000000"
+            "0900000000000000"
+            "839206e3"
+            "00001000");
   auto back = decode_rdb_header(h);
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->length, Length(9));
@@ -31,7 +35,8 @@ TEST(Rdb, header_bytes_are_pinned_for_ever) {
 
 TEST(Rdb, every_cut_and_flip_is_refused) {
   auto h = encode_rdb_header({Length(123456), Crc32c(7)});
-  for (std::size_t n = 0; n < h.size(); ++n) EXPECT_FALSE(decode_rdb_header(std::span(h).first(n)).ok()) << n;
+  for (std::size_t n = 0; n < h.size(); ++n)
+    EXPECT_FALSE(decode_rdb_header(std::span(h).first(n)).ok()) << n;
   for (std::size_t i = 0; i < h.size() * 8; ++i) {
     auto copy = h;
     copy[i / 8] ^= static_cast<std::byte>(1u << (i % 8));
@@ -40,8 +45,9 @@ TEST(Rdb, every_cut_and_flip_is_refused) {
 }
 
 TEST(Rdb, round_trip_in_pieces) {
-  for (const std::size_t n : {std::size_t{1}, std::size_t{kRdbPieceBytes - 1}, std::size_t{kRdbPieceBytes},
-                              std::size_t{kRdbPieceBytes + 1}, std::size_t{3 * kRdbPieceBytes + 5}}) {
+  for (const std::size_t n :
+       {std::size_t{1}, std::size_t{kRdbPieceBytes - 1}, std::size_t{kRdbPieceBytes},
+        std::size_t{kRdbPieceBytes + 1}, std::size_t{3 * kRdbPieceBytes + 5}}) {
     const auto bytes = pattern(n);
     auto d = RdbDecoder::begin(encode_rdb_header({Length(n), digest::crc32c(bytes)}), kMax);
     ASSERT_TRUE(d.ok());

@@ -1,5 +1,5 @@
-// Every error text of the blob door (spec blob 4), word for word. Clients classify by the leading words, so a text is
-// never changed, only followed by ": detail".
+// Every error text of the blob door (spec blob 4), word for word. Clients classify by the leading
+// words, so a text is never changed, only followed by ": detail".
 //
 // Threads: constants. Errors: none.
 #pragma once
@@ -25,28 +25,38 @@ inline constexpr const char kEmptyAddress[] = "ERR rdma address must not be empt
 inline constexpr const char kAddressLengthEfa[] = "ERR rdma address must be 32 bytes";
 inline constexpr const char kAddressLengthSocket[] = "ERR rdma address must be 16 or 28 bytes";
 inline constexpr const char kAddressLengthAny[] = "ERR rdma address must be 16, 28 or 32 bytes";
-inline constexpr const char kSessionCreate[] = "ERR session create";        // + ": detail"
+inline constexpr const char kSessionCreate[] = "ERR session create";  // + ": detail"
 inline constexpr const char kCoverage[] = "ERR client address space smaller than object length";
 inline constexpr const char kCrcMismatch[] = "ERR CRC32C mismatch";
-inline constexpr const char kWriteFailed[] = "ERR RDMA write failed";       // + ": fabric text"
-inline constexpr const char kReadFailed[] = "ERR RDMA read failed";         // + ": fabric text"
-inline constexpr const char kOutOfMemory[] = "OOM command not allowed when used memory > 'maxmemory'.";
-inline constexpr const char kOutOfDisk[] = "OOM command not allowed when used disk space > 'disk-maxmemory'.";
-inline constexpr const char kStagingExhausted[] = "ERR disk staging buffer pool exhausted; retry later";
+inline constexpr const char kWriteFailed[] = "ERR RDMA write failed";  // + ": fabric text"
+inline constexpr const char kReadFailed[] = "ERR RDMA read failed";    // + ": fabric text"
+inline constexpr const char kOutOfMemory[] =
+    "OOM command not allowed when used memory > 'maxmemory'.";
+inline constexpr const char kOutOfDisk[] =
+    "OOM command not allowed when used disk space > 'disk-maxmemory'.";
+inline constexpr const char kStagingExhausted[] =
+    "ERR disk staging buffer pool exhausted; retry later";
 inline constexpr const char kDiskReadFailed[] = "ERR disk read failed";
 inline constexpr const char kDiskWriteFailed[] = "ERR disk write failed";
 inline constexpr const char kCommitFailed[] = "ERR failed to set key";
 inline constexpr const char kInvalidField[] = "ERR invalid information field";
-inline constexpr const char kWrongType[] = "WRONGTYPE Operation against a key holding the wrong kind of value";
-inline constexpr const char kInTransaction[] = "ERR Blocking module command called from transaction";
+inline constexpr const char kWrongType[] =
+    "WRONGTYPE Operation against a key holding the wrong kind of value";
+inline constexpr const char kInTransaction[] =
+    "ERR Blocking module command called from transaction";
 inline constexpr const char kShuttingDown[] = "ERR server is shutting down";
 // Configuration (spec blob 9).
 inline constexpr const char kSegmentBelowChunk[] = "ERR segment-size must be >= chunk-size";
-inline constexpr const char kBuffersMaxBelowMin[] = "ERR max-buffers-per-op must be >= min-buffers-per-op";
-inline constexpr const char kSegmentBelowObject[] = "ERR segment-size is insufficient for max-object-size";
-inline constexpr const char kSegmentBelowPromote[] = "ERR segment-size is insufficient for max-promote-size";
-inline constexpr const char kStagingBelowSegment[] = "ERR disk-staging-size must be >= segment-size";
-inline constexpr const char kDiskBelowObject[] = "ERR disk-maxmemory must be >= max-object-size in Tiered mode";
+inline constexpr const char kBuffersMaxBelowMin[] =
+    "ERR max-buffers-per-op must be >= min-buffers-per-op";
+inline constexpr const char kSegmentBelowObject[] =
+    "ERR segment-size is insufficient for max-object-size";
+inline constexpr const char kSegmentBelowPromote[] =
+    "ERR segment-size is insufficient for max-promote-size";
+inline constexpr const char kStagingBelowSegment[] =
+    "ERR disk-staging-size must be >= segment-size";
+inline constexpr const char kDiskBelowObject[] =
+    "ERR disk-maxmemory must be >= max-object-size in Tiered mode";
 
 // A whole reply stays within this many bytes (spec blob 2 rule 4).
 inline constexpr std::size_t kReplyBytesMax = 128;
