@@ -58,6 +58,8 @@ Status HostProcess::read(std::span<const iovec> local, std::span<const iovec> re
   if (!alive()) return Error::make(Errc::connection_lost, "host process is gone");
   if (n < 0 && (error == EPERM || error == ENOSYS))
     return Error::make(Errc::unsupported, "process_vm_readv", error);
+  if (n < 0 && error == ESRCH)
+    return Error::make(Errc::connection_lost, "host process is gone", error);
   if (n < 0) return Error::make(Errc::io, "process_vm_readv", error);
   if (static_cast<std::size_t>(n) != total)
     return Error::make(Errc::io, "process_vm_readv stopped short", EFAULT);

@@ -115,7 +115,7 @@ Result<bool> SoftTarget::run(int timeout_ms, int fd, bool stay) {
     ++inside_;
   }
   bool fd_ready = false;
-  if (!pull_piece(nullptr)) {
+  if (pull_piece(nullptr) == 0) {
     bool leading = try_lead();
     if (!leading) {
       followers_.fetch_add(1);
@@ -162,7 +162,7 @@ bool SoftTarget::follow(int timeout_ms, int fd) {
   if (::poll(polls, fd >= 0 ? 3 : 2, timeout_ms) <= 0) return false;
   std::uint64_t token = 0;
   if (polls[0].revents != 0 && ::read(helper_event_.get(), &token, sizeof token) == sizeof token) {
-    while (!closed_.load(std::memory_order_relaxed) && pull_piece(nullptr)) {
+    while (!closed_.load(std::memory_order_relaxed) && pull_piece(nullptr) > 0) {
     }
   }
   return fd >= 0 && polls[2].revents != 0;
@@ -300,14 +300,23 @@ bool SoftTarget::serve_claimed(const LinkRef& link, bool& leading) {
       leading = false;  // other links shall not wait for this one
       give_up_lead();
     }
+    moved += kRequestBytes;  // small or refused requests end a turn, too
     const Step step = receive(link, moved);
     if (step == Step::ended) return false;
     if (step == Step::more) continue;
     flush(*link);
-    if (!pull_piece(link.get())) break;
-    moved += kPullPieceBytesMax;
+    const std::uint64_t pulled = pull_piece(link.get());
+    if (pulled == 0) {
+      flush(*link);
+      return true;
+    }
+    moved += pulled;
   }
   flush(*link);
+  // Its turn is over with work left. A writable socket is an event at once: whoever waits next goes
+  // on here.
+  MutexLock lock(link->mutex);
+  link->want_out = true;
   return true;
 }
 
@@ -317,7 +326,9 @@ void SoftTarget::end_link(const LinkRef& link) {
   {
     MutexLock lock(link->mutex);
     if (link->ended) return;
-    flush_locked(*link);
+    // Nobody wants the rest of its reads; acknowledgements still go out unless a frame is cut.
+    link->reads.clear();
+    if (link->frame_left == 0 && link->frame_header_left == 0) flush_locked(*link);
     link->ended = true;
   }
   bool now = false;

@@ -100,7 +100,7 @@ class SoftTarget final : public TargetEndpoint {
 
   // target_pull.cc: host-lane writes
   void add_pull(const LinkRef& link, const Request& request);
-  bool pull_piece(TargetLink* of_link);  // nullptr: of any link
+  std::uint64_t pull_piece(TargetLink* of_link);  // nullptr: of any link
   ReplyStatus copy_piece(const TargetLink& link, const Request& request, std::uint64_t from,
                          std::uint64_t length);
 

@@ -20,8 +20,8 @@ void SoftTarget::add_pull(const LinkRef& link, const Request& request) {
 
 // Copies one piece of the first pull (of `of_link`, or of any link); false when there is none to
 // hand out.
-bool SoftTarget::pull_piece(TargetLink* of_link) {
-  if (pieces_waiting_.load(std::memory_order_relaxed) == 0) return false;
+std::uint64_t SoftTarget::pull_piece(TargetLink* of_link) {
+  if (pieces_waiting_.load(std::memory_order_relaxed) == 0) return 0;
   std::shared_ptr<Pull> job;
   std::uint64_t from = 0;
   std::uint64_t length = 0;
@@ -32,7 +32,7 @@ bool SoftTarget::pull_piece(TargetLink* of_link) {
           return j->next < j->request.length.raw() &&
                  (of_link == nullptr || j->link.get() == of_link);
         });
-    if (found == jobs_.end()) return false;
+    if (found == jobs_.end()) return 0;
     job = *found;
     from = job->next;
     length = std::min(job->request.length.raw() - from, kPullPieceBytesMax);
@@ -69,7 +69,7 @@ bool SoftTarget::pull_piece(TargetLink* of_link) {
     flush_locked(link);
     if (link.want_out && !link.claimed && !link.ended) arm(link);
   }
-  return true;
+  return length;
 }
 
 ReplyStatus SoftTarget::copy_piece(const TargetLink& link, const Request& request,
