@@ -20,6 +20,13 @@ SIZE = 4 << 20
 GUARD = 4096
 
 
+@pytest.fixture
+def server():
+    """Each of these tests has a server of its own: what a kill breaks must not show up elsewhere."""
+    with Server({}, SMALL) as one:
+        yield one
+
+
 def guarded(peer):
     """A region with guard bytes on both sides of the window, all registered: only the window may change."""
     region = peer.region(SIZE + 2 * GUARD)

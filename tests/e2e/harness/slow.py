@@ -24,7 +24,7 @@ class SlowPeer(Peer):
             assert time.monotonic() < deadline, "the transfer did not get that far"
             self.step()
 
-    def finish(self, timeout: float = 120.0):
+    def finish(self, timeout: float = 60.0):
         """Progress until the reply is there."""
         deadline = time.monotonic() + timeout
         while not readable(self.connection):
