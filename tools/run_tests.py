@@ -139,7 +139,7 @@ def preload_of(options):
 def run_pytest(options, env, work, tally, folders, title, python=PYTHON, sanitized=True):
     print(f"-- {title}", flush=True)
     report = os.path.join(work, re.sub(r"\W+", "_", title) + ".xml")
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "console_output_style=classic",
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "console_output_style=count",
                f"--junitxml={report}", f"--basetemp={work}/pytest", "-rfE", "--tb=short"] + folders
     if options.mode in ("long", "full") and folders[0] in ("tests/e2e", "python/tests"):
         command.append("--long")
