@@ -1,5 +1,6 @@
 #include "core/base/prng.h"
 #include "core/fabric/soft/initiator.h"
+#include "core/fabric/soft/link_end.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -182,6 +183,7 @@ void SoftInitiator::abort_links(InitiatorPeer& peer) {
 }
 
 void SoftInitiator::receive_eof(Link& link, int error) {
+  link_end_seen();
   switch (link.state) {
     case Link::State::connecting:
       return fail(link, Error::make(Errc::unreachable, "soft connect", error));

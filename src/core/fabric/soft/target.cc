@@ -1,5 +1,7 @@
 #include "core/fabric/soft/target.h"
 
+#include "core/fabric/soft/link_end.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -96,6 +98,7 @@ Status SoftTarget::close() {
     MutexLock lock(jobs_mutex_);
     jobs_.clear();
   }
+  link_end_given();
   for (auto& [id, link] : links) ::shutdown(link->fd.get(), SHUT_RDWR);
   listener_.reset();
   if (thread_.joinable()) thread_.join();
@@ -348,6 +351,7 @@ void SoftTarget::end_link(const LinkRef& link) {
 
 void SoftTarget::finish_link(const LinkRef& link) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link->fd.get(), nullptr);
+  link_end_given();
   ::shutdown(link->fd.get(), SHUT_RDWR);
   MutexLock lock(links_mutex_);
   links_.erase(link->id);
