@@ -1,18 +1,18 @@
-// Reads tests/vectors/*.txt. A line is four fields separated by " | ": name, input in hex, output in hex, source. An
-// input of several parts separates them by ':'; '-' is an empty part. Blank lines and lines that start with '#' are
-// skipped.
+// Reads tests/vectors/*.txt. A line is four fields separated by " | ": name, input in hex, output
+// in hex, source. An input of several parts separates them by ':'; '-' is an empty part. Blank
+// lines and lines that start with '#' are skipped.
 //
 // Errors: a file that is missing, empty or malformed fails the test that reads it.
 #pragma once
+
+#include "core/codec/text.h"
+
+#include <gtest/gtest.h>
 
 #include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <gtest/gtest.h>
-
-#include "core/codec/text.h"
 
 namespace farlift::vectors {
 

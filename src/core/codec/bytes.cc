@@ -7,8 +7,8 @@ namespace {
 
 enum class Order { little, big };
 
-// Byte i of the encoding carries bits [8 * i, 8 * i + 8) (little) or the mirror of that (big). Compilers turn both loops
-// into one load or store.
+// Byte i of the encoding carries bits [8 * i, 8 * i + 8) (little) or the mirror of that (big).
+// Compilers turn both loops into one load or store.
 template <class T, Order order>
 constexpr unsigned shift_of(std::size_t i) noexcept {
   return static_cast<unsigned>(8 * (order == Order::little ? i : sizeof(T) - 1 - i));
@@ -38,12 +38,24 @@ Status write_int(std::span<std::byte> all, std::size_t& used, T value) noexcept 
 }  // namespace
 
 Result<std::uint8_t> Reader::u8() noexcept { return read_int<std::uint8_t, Order::big>(rest_); }
-Result<std::uint16_t> Reader::u16_le() noexcept { return read_int<std::uint16_t, Order::little>(rest_); }
-Result<std::uint32_t> Reader::u32_le() noexcept { return read_int<std::uint32_t, Order::little>(rest_); }
-Result<std::uint64_t> Reader::u64_le() noexcept { return read_int<std::uint64_t, Order::little>(rest_); }
-Result<std::uint16_t> Reader::u16_be() noexcept { return read_int<std::uint16_t, Order::big>(rest_); }
-Result<std::uint32_t> Reader::u32_be() noexcept { return read_int<std::uint32_t, Order::big>(rest_); }
-Result<std::uint64_t> Reader::u64_be() noexcept { return read_int<std::uint64_t, Order::big>(rest_); }
+Result<std::uint16_t> Reader::u16_le() noexcept {
+  return read_int<std::uint16_t, Order::little>(rest_);
+}
+Result<std::uint32_t> Reader::u32_le() noexcept {
+  return read_int<std::uint32_t, Order::little>(rest_);
+}
+Result<std::uint64_t> Reader::u64_le() noexcept {
+  return read_int<std::uint64_t, Order::little>(rest_);
+}
+Result<std::uint16_t> Reader::u16_be() noexcept {
+  return read_int<std::uint16_t, Order::big>(rest_);
+}
+Result<std::uint32_t> Reader::u32_be() noexcept {
+  return read_int<std::uint32_t, Order::big>(rest_);
+}
+Result<std::uint64_t> Reader::u64_be() noexcept {
+  return read_int<std::uint64_t, Order::big>(rest_);
+}
 
 Result<std::span<const std::byte>> Reader::take(std::size_t count) noexcept {
   if (rest_.size() < count) return Error::make(Errc::out_of_range, "read bytes");

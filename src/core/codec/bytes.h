@@ -1,18 +1,20 @@
-// Reader and Writer: fixed-width integers and byte runs at the front of a span, little or big endian.
+// Reader and Writer: fixed-width integers and byte runs at the front of a span, little or big
+// endian.
 //
 //   Reader r(bytes);
 //   TRY_ASSIGN(const std::uint32_t magic, r.u32_le());
 //   TRY_ASSIGN(const auto name, r.take(16));
 //
 // Invariants: never touches a byte outside the span; a failed call consumes and writes nothing.
-// Threads:    plain values over memory the caller keeps. Errors: out_of_range when too few bytes are left.
+// Threads:    plain values over memory the caller keeps. Errors: out_of_range when too few bytes
+//             are left.
 #pragma once
+
+#include "core/base/result.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-
-#include "core/base/result.h"
 
 namespace farlift::codec {
 

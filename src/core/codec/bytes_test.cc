@@ -1,10 +1,10 @@
 #include "core/codec/bytes.h"
 
-#include <array>
-#include <vector>
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+
+#include <array>
+#include <vector>
 
 namespace farlift::codec {
 namespace {
@@ -58,7 +58,8 @@ TEST(Writer, a_failed_write_writes_nothing) {
   EXPECT_EQ(memory[2], std::byte{0});
 }
 
-RC_GTEST_PROP(Bytes, what_is_written_is_read, (std::uint16_t a, std::uint32_t b, std::uint64_t c, std::uint8_t d)) {
+RC_GTEST_PROP(Bytes, what_is_written_is_read,
+              (std::uint16_t a, std::uint32_t b, std::uint64_t c, std::uint8_t d)) {
   std::array<std::byte, 29> memory{};
   Writer w(memory);
   RC_ASSERT(w.u16_le(a).ok() && w.u16_be(a).ok() && w.u32_le(b).ok() && w.u32_be(b).ok());

@@ -16,7 +16,9 @@ constexpr int hex_value(char c) noexcept {
   return -1;
 }
 
-constexpr char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+constexpr char lower(char c) noexcept {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
 
 struct Alphabet {
   std::string_view letters;
@@ -83,8 +85,8 @@ Result<std::vector<std::byte>> decode64(std::string_view text, const Alphabet& a
 }
 
 constexpr bool unreserved(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-         c == '_' || c == '~';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '.' || c == '_' || c == '~';
 }
 
 }  // namespace
@@ -113,13 +115,15 @@ Result<std::vector<std::byte>> hex_decode(std::string_view text) {
 }
 
 Result<std::uint64_t> parse_u64(std::string_view text) noexcept {
-  if (text.empty() || text.size() > kDecimalDigitsMax) return Error::make(Errc::invalid_argument, "decimal");
+  if (text.empty() || text.size() > kDecimalDigitsMax)
+    return Error::make(Errc::invalid_argument, "decimal");
   std::uint64_t value = 0;
   for (const char c : text) {
     if (c < '0' || c > '9') return Error::make(Errc::invalid_argument, "decimal");
     const auto digit = static_cast<std::uint64_t>(c - '0');
     constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
-    if (value > kMax / 10 || value * 10 > kMax - digit) return Error::make(Errc::out_of_range, "decimal");
+    if (value > kMax / 10 || value * 10 > kMax - digit)
+      return Error::make(Errc::out_of_range, "decimal");
     value = value * 10 + digit;
   }
   return value;
@@ -127,7 +131,8 @@ Result<std::uint64_t> parse_u64(std::string_view text) noexcept {
 
 Result<std::uint32_t> parse_u32(std::string_view text) noexcept {
   TRY_ASSIGN(const std::uint64_t value, parse_u64(text));
-  if (value > std::numeric_limits<std::uint32_t>::max()) return Error::make(Errc::out_of_range, "decimal");
+  if (value > std::numeric_limits<std::uint32_t>::max())
+    return Error::make(Errc::out_of_range, "decimal");
   return static_cast<std::uint32_t>(value);
 }
 
@@ -135,8 +140,12 @@ std::string format_u64(std::uint64_t value) { return std::to_string(value); }
 
 std::string base64_encode(std::span<const std::byte> bytes) { return encode64(bytes, kStandard); }
 std::string base64url_encode(std::span<const std::byte> bytes) { return encode64(bytes, kUrl); }
-Result<std::vector<std::byte>> base64_decode(std::string_view text) { return decode64(text, kStandard); }
-Result<std::vector<std::byte>> base64url_decode(std::string_view text) { return decode64(text, kUrl); }
+Result<std::vector<std::byte>> base64_decode(std::string_view text) {
+  return decode64(text, kStandard);
+}
+Result<std::vector<std::byte>> base64url_decode(std::string_view text) {
+  return decode64(text, kUrl);
+}
 
 std::string percent_encode(std::string_view text, std::string_view keep) {
   std::string out;

@@ -1,10 +1,10 @@
 #include "core/codec/text.h"
 
-#include <string>
-#include <vector>
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+
+#include <string>
+#include <vector>
 
 namespace farlift::codec {
 namespace {
@@ -44,7 +44,8 @@ TEST(Decimal, strict_form) {
   EXPECT_EQ(parse_u64("00000000000000000007").value(), 7u);  // 20 digits
   EXPECT_EQ(parse_u64("18446744073709551615").value(), UINT64_MAX);
   EXPECT_EQ(parse_u32("4294967295").value(), UINT32_MAX);
-  for (const char* bad : {"", "-1", "+1", "0x1", "1a", " 1", "1 ", "1.0", "1e3", "000000000000000000000", "1\n"}) {
+  for (const char* bad :
+       {"", "-1", "+1", "0x1", "1a", " 1", "1 ", "1.0", "1e3", "000000000000000000000", "1\n"}) {
     EXPECT_EQ(parse_u64(bad).code(), Errc::invalid_argument) << bad;
     EXPECT_EQ(parse_u32(bad).code(), Errc::invalid_argument) << bad;
   }
@@ -56,9 +57,13 @@ TEST(Decimal, strict_form) {
 }
 
 TEST(Base64, rfc_4648_examples) {
-  const std::pair<const char*, const char*> examples[] = {
-      {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="},
-      {"foobar", "Zm9vYmFy"}};
+  const std::pair<const char*, const char*> examples[] = {{"", ""},
+                                                          {"f", "Zg=="},
+                                                          {"fo", "Zm8="},
+                                                          {"foo", "Zm9v"},
+                                                          {"foob", "Zm9vYg=="},
+                                                          {"fooba", "Zm9vYmE="},
+                                                          {"foobar", "Zm9vYmFy"}};
   for (const auto& [plain, encoded] : examples) {
     EXPECT_EQ(base64_encode(bytes_of(std::string_view(plain))), encoded);
     EXPECT_EQ(base64_decode(encoded).value(), bytes_of(std::string_view(plain)));
@@ -68,7 +73,8 @@ TEST(Base64, rfc_4648_examples) {
 }
 
 TEST(Base64, only_the_canonical_form) {
-  for (const char* bad : {"Zg", "Zg=", "Zh==", "Zm9=", "Z===", "====", "=", "Zm9v=", "Zm 9", "Zm9v\n", "-_8=", "Zg==Zg=="}) {
+  for (const char* bad : {"Zg", "Zg=", "Zh==", "Zm9=", "Z===", "====", "=", "Zm9v=", "Zm 9",
+                          "Zm9v\n", "-_8=", "Zg==Zg=="}) {
     EXPECT_FALSE(base64_decode(bad).ok()) << bad;
   }
   for (const char* bad : {"Zg==", "Zh", "Z", "+/8", "Zm9vY"}) {
@@ -80,7 +86,8 @@ TEST(Percent, examples) {
   EXPECT_EQ(percent_encode("a b/c~%"), "a%20b%2Fc~%25");
   EXPECT_EQ(percent_encode("a b/c%", "/%"), "a%20b/c%25");
   EXPECT_EQ(percent_decode("a%20b%2fc+%25").value(), "a b/c+%");
-  for (const char* bad : {"%", "%2", "a%", "%g0", "%0g", "%%20"}) EXPECT_FALSE(percent_decode(bad).ok()) << bad;
+  for (const char* bad : {"%", "%2", "a%", "%g0", "%0g", "%%20"})
+    EXPECT_FALSE(percent_decode(bad).ok()) << bad;
 }
 
 TEST(Keyword, case_of_ascii_letters_is_ignored) {
@@ -90,7 +97,8 @@ TEST(Keyword, case_of_ascii_letters_is_ignored) {
   EXPECT_TRUE(equal_ignoring_case("", ""));
 }
 
-RC_GTEST_PROP(Text, round_trips, (const std::vector<std::uint8_t>& values, const std::string& text)) {
+RC_GTEST_PROP(Text, round_trips,
+              (const std::vector<std::uint8_t>& values, const std::string& text)) {
   const auto bytes = bytes_of(values);
   RC_ASSERT(hex_decode(hex_encode(bytes)).value() == bytes);
   RC_ASSERT(base64_decode(base64_encode(bytes)).value() == bytes);
@@ -106,7 +114,8 @@ RC_GTEST_PROP(Text, numbers_round_trip, (std::uint64_t value)) {
 
 // Whatever decodes is what the encoder would have written: no second spelling exists.
 RC_GTEST_PROP(Text, base64_is_canonical, ()) {
-  const auto text = *rc::gen::container<std::string>(rc::gen::elementOf(std::string("AQgwZaz09+/=")));
+  const auto text =
+      *rc::gen::container<std::string>(rc::gen::elementOf(std::string("AQgwZaz09+/=")));
   const auto decoded = base64_decode(text);
   if (decoded.ok()) RC_ASSERT(base64_encode(decoded.value()) == text);
 }

@@ -1,18 +1,18 @@
 #include "core/digest/crc32c.h"
 
-#include <algorithm>
-#include <cstring>
+#include "core/base/assert.h"
+#include "core/digest/crc32c_arithmetic.h"
 
 #include <isa-l/crc.h>
 
-#include "core/base/assert.h"
-#include "core/digest/crc32c_arithmetic.h"
+#include <algorithm>
+#include <cstring>
 
 namespace farlift::digest {
 namespace {
 
-// The raw state: the CRC register without the initial and the final XOR. ISA-L takes an int and a pointer to non-const,
-// and does not write.
+// The raw state: the CRC register without the initial and the final XOR. ISA-L takes an int and a
+// pointer to non-const, and does not write.
 std::uint32_t run(std::uint32_t state, std::span<const std::byte> bytes) noexcept {
   constexpr std::size_t kCallMax = std::size_t{1} << 30;
   while (!bytes.empty()) {
@@ -24,7 +24,8 @@ std::uint32_t run(std::uint32_t state, std::span<const std::byte> bytes) noexcep
   return state;
 }
 
-// Half of a first-level cache would be enough for the checksum alone; this size also keeps memcpy efficient.
+// Half of a first-level cache would be enough for the checksum alone; this size also keeps memcpy
+// efficient.
 constexpr std::size_t kCopyBlock = 32u << 10;
 
 }  // namespace

@@ -9,7 +9,8 @@
 
 namespace farlift::digest::internal {
 
-// Polynomials over GF(2) modulo the CRC-32C polynomial, reflected: bit 31 is the coefficient of x^0.
+// Polynomials over GF(2) modulo the CRC-32C polynomial, reflected: bit 31 is the coefficient of
+// x^0.
 inline constexpr std::uint32_t kPolynomial = 0x82F63B78;
 
 constexpr std::uint32_t times(std::uint32_t a, std::uint32_t b) noexcept {

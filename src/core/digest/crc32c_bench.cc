@@ -1,10 +1,10 @@
 // How fast CRC-32C is, and whether copying and checking block by block beats one after the other.
-#include <cstring>
-#include <vector>
+#include "core/digest/crc32c.h"
 
 #include <benchmark/benchmark.h>
 
-#include "core/digest/crc32c.h"
+#include <cstring>
+#include <vector>
 
 namespace farlift::digest {
 namespace {
@@ -32,11 +32,14 @@ void copy_and_check(benchmark::State& state, bool by_block) {
 
 void combine(benchmark::State& state) {
   Crc32c crc(1);
-  for (auto _ : state) benchmark::DoNotOptimize(crc = crc32c_combine(crc, Crc32c(2), Length(1u << 20)));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(crc = crc32c_combine(crc, Crc32c(2), Length(1u << 20)));
 }
 
 BENCHMARK(checksum)->RangeMultiplier(16)->Range(64, 64 << 20);
-BENCHMARK_CAPTURE(copy_and_check, one_after_the_other, false)->RangeMultiplier(16)->Range(64 << 10, 64 << 20);
+BENCHMARK_CAPTURE(copy_and_check, one_after_the_other, false)
+    ->RangeMultiplier(16)
+    ->Range(64 << 10, 64 << 20);
 BENCHMARK_CAPTURE(copy_and_check, by_block, true)->RangeMultiplier(16)->Range(64 << 10, 64 << 20);
 BENCHMARK(combine);
 

@@ -1,14 +1,15 @@
 #include "core/digest/crc32c.h"
 
-#include <algorithm>
-#include <string_view>
-#include <vector>
+#include "core/base/prng.h"
+#include "core/codec/bytes.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "core/base/prng.h"
-#include "core/codec/bytes.h"
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
 #include "tests/vectors/vectors.h"
 
 namespace farlift::digest {
@@ -18,7 +19,8 @@ namespace {
 std::uint32_t model(std::uint32_t state, std::span<const std::byte> bytes) {
   for (const std::byte b : bytes) {
     state ^= std::to_integer<std::uint32_t>(b);
-    for (int bit = 0; bit < 8; ++bit) state = (state & 1) != 0 ? (state >> 1) ^ 0x82F63B78u : state >> 1;
+    for (int bit = 0; bit < 8; ++bit)
+      state = (state & 1) != 0 ? (state >> 1) ^ 0x82F63B78u : state >> 1;
   }
   return state;
 }
@@ -81,15 +83,19 @@ TEST(Crc32c, every_flipped_bit_shows) {
   }
 }
 
-// Appending n zeros is what combine() does to a; checked beyond 4 GiB by composing, since lengths are 64-bit.
+// Appending n zeros is what combine() does to a; checked beyond 4 GiB by composing, since lengths
+// are 64-bit.
 TEST(Crc32c, combine_handles_lengths_of_more_than_32_bits) {
   const Crc32c a(0xDEADBEEF);
-  const auto append = [](Crc32c crc, std::uint64_t length) { return crc32c_combine(crc, Crc32c(0), Length(length)); };
+  const auto append = [](Crc32c crc, std::uint64_t length) {
+    return crc32c_combine(crc, Crc32c(0), Length(length));
+  };
   const std::uint64_t long_length = (std::uint64_t{5} << 32) + 123;
   Crc32c stepwise = a;
   for (int i = 0; i < 5; ++i) stepwise = append(stepwise, std::uint64_t{1} << 32);
   EXPECT_EQ(append(stepwise, 123), append(a, long_length));
-  EXPECT_EQ(append(append(a, UINT64_MAX), 1), append(append(a, std::uint64_t{1} << 63), std::uint64_t{1} << 63));
+  EXPECT_EQ(append(append(a, UINT64_MAX), 1),
+            append(append(a, std::uint64_t{1} << 63), std::uint64_t{1} << 63));
 }
 
 TEST(Crc32c, copying_gives_the_same_bytes_and_value) {
@@ -102,7 +108,8 @@ TEST(Crc32c, copying_gives_the_same_bytes_and_value) {
   }
 }
 
-RC_GTEST_PROP(Crc32c, pieces_in_any_sizes_make_the_whole, (std::uint64_t seed, const std::vector<std::uint16_t>& cuts)) {
+RC_GTEST_PROP(Crc32c, pieces_in_any_sizes_make_the_whole,
+              (std::uint64_t seed, const std::vector<std::uint16_t>& cuts)) {
   std::size_t length = 0;
   for (const std::uint16_t cut : cuts) length += cut % 3000u;
   const auto bytes = random_bytes(length, seed);

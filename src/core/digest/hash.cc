@@ -1,9 +1,9 @@
 #include "core/digest/hash.h"
 
+#include "core/base/assert.h"
+
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-
-#include "core/base/assert.h"
 
 namespace farlift::digest {
 namespace internal {
@@ -24,8 +24,8 @@ namespace {
 using internal::HashContext;
 using internal::HashContextPtr;
 
-// Fetched once: EVP_sha256() would look the implementation up again at every init. Never freed, so that statics that
-// hash during exit find them.
+// Fetched once: EVP_sha256() would look the implementation up again at every init. Never freed, so
+// that statics that hash during exit find them.
 const EVP_MD* fetched_sha256() {
   static EVP_MD* const md = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   ASSERT(md != nullptr);
@@ -57,7 +57,8 @@ template <class Digest>
 Digest take(HashContext& context) noexcept {
   Digest digest{};
   unsigned length = 0;
-  ASSERT(EVP_DigestFinal_ex(context.evp, reinterpret_cast<unsigned char*>(digest.data()), &length) == 1);
+  ASSERT(EVP_DigestFinal_ex(context.evp, reinterpret_cast<unsigned char*>(digest.data()),
+                            &length) == 1);
   ASSERT(length == digest.size());
   return digest;
 }

@@ -2,11 +2,13 @@
 //
 //   Sha256 h;  h.update(a);  h.update(b);  Sha256Digest d = h.finish();
 //
-// HmacKey keeps the two padded blocks hashed, so that a tag over a short message costs two compressions and no key
-// schedule; one key may serve many threads.
+// HmacKey keeps the two padded blocks hashed, so that a tag over a short message costs two
+// compressions and no key schedule; one key may serve many threads.
 //
-// Threads: sha256(), md5(), HmacKey::tag() and equal() from any thread; a running hash belongs to one thread.
-// Errors:  none; OpenSSL refusing an algorithm (a FIPS policy without MD5, say) is reported by available().
+// Threads: sha256(), md5(), HmacKey::tag() and equal() from any thread; a running hash belongs to
+//          one thread.
+// Errors:  none; OpenSSL refusing an algorithm (a FIPS policy without MD5, say) is reported by
+//          available().
 #pragma once
 
 #include <array>

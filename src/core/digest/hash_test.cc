@@ -1,10 +1,10 @@
 #include "core/digest/hash.h"
 
-#include <algorithm>
-#include <vector>
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "tests/vectors/vectors.h"
 
@@ -58,7 +58,8 @@ TEST(Hash, equal_compares_all) {
   }
 }
 
-RC_GTEST_PROP(Hash, pieces_make_the_whole, (const std::vector<std::uint8_t>& values, std::size_t cut)) {
+RC_GTEST_PROP(Hash, pieces_make_the_whole,
+              (const std::vector<std::uint8_t>& values, std::size_t cut)) {
   const auto all = std::as_bytes(std::span(values));
   const auto a = all.first(cut % (all.size() + 1));
   const auto b = all.subspan(a.size());

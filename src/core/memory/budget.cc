@@ -1,8 +1,8 @@
 #include "core/memory/budget.h"
 
-#include <sys/resource.h>
-
 #include "core/base/assert.h"
+
+#include <sys/resource.h>
 
 namespace farlift::memory {
 

@@ -1,15 +1,15 @@
-// PinnedBudget: the most bytes this process may hold registered with cards. Software rails pin nothing, so their budget
-// is unlimited; a card's is derived from RLIMIT_MEMLOCK.
+// PinnedBudget: the most bytes this process may hold registered with cards. Software rails pin
+// nothing, so their budget is unlimited; a card's is derived from RLIMIT_MEMLOCK.
 //
 // Threads: any. Errors: exhausted when the budget has no room.
 #pragma once
 
-#include <cstdint>
-#include <utility>
-
 #include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/base/types.h"
+
+#include <cstdint>
+#include <utility>
 
 namespace farlift::memory {
 
@@ -17,7 +17,8 @@ class PinnedBudget {
  public:
   static constexpr Length kUnlimited{UINT64_MAX};
   explicit PinnedBudget(Length limit) : limit_(limit) {}
-  // 7/8 of the soft RLIMIT_MEMLOCK (the rest is left to the card's own queues), kUnlimited when it is infinite.
+  // 7/8 of the soft RLIMIT_MEMLOCK (the rest is left to the card's own queues), kUnlimited when it
+  // is infinite.
   static Length from_rlimit() noexcept;
 
   class Reservation {

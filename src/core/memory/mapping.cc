@@ -1,24 +1,25 @@
 #include "core/memory/mapping.h"
 
+#include "core/base/assert.h"
+#include "core/base/log.h"
+
+#include <climits>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <climits>
-#include <cstdint>
 #include <utility>
-
-#include "core/base/assert.h"
-#include "core/base/log.h"
 
 namespace farlift::memory {
 namespace {
 
 constexpr std::uint64_t kHugePage = 2u << 20;
-constexpr std::uint64_t kMappingMax = std::uint64_t{1} << 46;  // beyond what x86-64 and arm64 can map
+constexpr std::uint64_t kMappingMax = std::uint64_t{1}
+                                      << 46;  // beyond what x86-64 and arm64 can map
 
 std::uint64_t page_size() noexcept { return static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -34,8 +35,10 @@ struct Mapped {
 Result<Mapped> map_memfd(const char* name, std::uint64_t length, unsigned flags) {
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
   if (!fd) return Error::make(Errc::no_memory, "memfd_create", errno);
-  if (ftruncate(fd.get(), static_cast<off_t>(length)) != 0) return Error::make(Errc::no_memory, "memfd size", errno);
-  // Nobody who comes to hold the descriptor can pull pages from under us (a later access would be SIGBUS).
+  if (ftruncate(fd.get(), static_cast<off_t>(length)) != 0)
+    return Error::make(Errc::no_memory, "memfd size", errno);
+  // Nobody who comes to hold the descriptor can pull pages from under us (a later access would be
+  // SIGBUS).
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return Error::make(Errc::no_memory, "memfd seal", errno);
   }
@@ -44,8 +47,8 @@ Result<Mapped> map_memfd(const char* name, std::uint64_t length, unsigned flags)
   return Mapped{std::move(fd), {static_cast<std::byte*>(at), length}};
 }
 
-// The system call itself: libnuma would be a dependency for one line. A node that does not exist costs placement, not
-// the mapping.
+// The system call itself: libnuma would be a dependency for one line. A node that does not exist
+// costs placement, not the mapping.
 void prefer_node(std::span<std::byte> bytes, int node) noexcept {
   constexpr int kNodesMax = 1024;
   constexpr int kBits = CHAR_BIT * sizeof(unsigned long);
@@ -55,9 +58,12 @@ void prefer_node(std::span<std::byte> bytes, int node) noexcept {
   long rc = -1;
   if (node < kNodesMax) {
     mask[static_cast<std::size_t>(node / kBits)] = 1ul << (node % kBits);
-    rc = syscall(SYS_mbind, bytes.data(), bytes.size(), kMpolPreferred, mask.data(), kNodesMax + 1ul, 0u);
+    rc = syscall(SYS_mbind, bytes.data(), bytes.size(), kMpolPreferred, mask.data(),
+                 kNodesMax + 1ul, 0u);
   }
-  if (rc != 0) logf(LogLevel::warning, "memory: NUMA node %d not used, error %d", node, node < kNodesMax ? errno : EINVAL);
+  if (rc != 0)
+    logf(LogLevel::warning, "memory: NUMA node %d not used, error %d", node,
+         node < kNodesMax ? errno : EINVAL);
 }
 
 }  // namespace
@@ -66,7 +72,8 @@ Result<Mapping> Mapping::create(Length length, const MappingOptions& options) {
   if (length.raw() == 0) return Error::make(Errc::invalid_argument, "map memory");
   if (length.raw() > kMappingMax) return Error::make(Errc::no_memory, "map memory", ENOMEM);
   Mapping mapping;
-  // Mapping from the huge page pool reserves there and then, so a mapping that succeeded cannot run dry later.
+  // Mapping from the huge page pool reserves there and then, so a mapping that succeeded cannot run
+  // dry later.
   if (options.huge_pages && length.raw() >= kHugePage) {
     constexpr unsigned kHuge2M = 21u << 26;  // MFD_HUGE_2MB
     auto huge = map_memfd(options.name, round_up(length.raw(), kHugePage), MFD_HUGETLB | kHuge2M);
@@ -80,8 +87,10 @@ Result<Mapping> Mapping::create(Length length, const MappingOptions& options) {
     TRY_ASSIGN(Mapped plain, map_memfd(options.name, round_up(length.raw(), page_size()), 0));
     mapping.memfd_ = std::move(plain.fd);
     mapping.bytes_ = plain.bytes;
-    // Both are wishes: transparent huge pages where the host allows them for shared memory, no values in core dumps.
-    if (options.huge_pages) (void)madvise(mapping.bytes_.data(), mapping.bytes_.size(), MADV_HUGEPAGE);
+    // Both are wishes: transparent huge pages where the host allows them for shared memory, no
+    // values in core dumps.
+    if (options.huge_pages)
+      (void)madvise(mapping.bytes_.data(), mapping.bytes_.size(), MADV_HUGEPAGE);
   }
   (void)madvise(mapping.bytes_.data(), mapping.bytes_.size(), MADV_DONTDUMP);
   prefer_node(mapping.bytes_, options.numa_node);

@@ -1,23 +1,24 @@
-// Mapping: page-aligned memory of our own, backed by a memfd and mapped shared, so that a forked child sees the same
-// frames and can map them again by descriptor (spec blob 9, fork hazard).
+// Mapping: page-aligned memory of our own, backed by a memfd and mapped shared, so that a forked
+// child sees the same frames and can map them again by descriptor (spec blob 9, fork hazard).
 //
-// Invariants: zero-filled when made; at least the asked length, rounded up to pages; pages appear when first touched, so
-//             making a large mapping is cheap; the memfd is sealed against resizing. Threads: immutable after create().
+// Invariants: zero-filled when made; at least the asked length, rounded up to pages; pages appear
+//             when first touched, so making a large mapping is cheap; the memfd is sealed against
+//             resizing. Threads: immutable after create().
 // Errors: no_memory; invalid_argument for length 0.
 #pragma once
-
-#include <cstddef>
-#include <span>
 
 #include "core/base/result.h"
 #include "core/base/types.h"
 #include "core/base/unique_fd.h"
 
+#include <cstddef>
+#include <span>
+
 namespace farlift::memory {
 
 struct MappingOptions {
-  bool huge_pages = true;   // try 2 MiB pages first where the host has free ones
-  int numa_node = -1;       // preferred node, -1: none
+  bool huge_pages = true;  // try 2 MiB pages first where the host has free ones
+  int numa_node = -1;      // preferred node, -1: none
   const char* name = "farlift";
 };
 

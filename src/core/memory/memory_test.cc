@@ -1,19 +1,18 @@
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <memory>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "core/memory/budget.h"
 #include "core/memory/mapping.h"
 #include "core/memory/segment.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fcntl.h>
+#include <memory>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
 
 namespace farlift::memory {
 namespace {
@@ -22,7 +21,8 @@ TEST(Mapping, zero_filled_writable_and_rounded_up) {
   auto mapping = Mapping::create(Length(5000), {}).value();
   EXPECT_EQ(mapping.bytes().size(), 8192u);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(mapping.bytes().data()) % 4096, 0u);
-  EXPECT_TRUE(std::all_of(mapping.bytes().begin(), mapping.bytes().end(), [](std::byte b) { return b == std::byte{}; }));
+  EXPECT_TRUE(std::all_of(mapping.bytes().begin(), mapping.bytes().end(),
+                          [](std::byte b) { return b == std::byte{}; }));
   std::fill(mapping.bytes().begin(), mapping.bytes().end(), std::byte{7});
   EXPECT_FALSE(mapping.huge_pages());  // shorter than one
 }
@@ -84,7 +84,9 @@ TEST(Mapping, refusals) {
 
 TEST(Mapping, a_numa_node_that_does_not_exist_is_no_failure) {
   for (const int node : {0, 999, 5000}) {
-    EXPECT_TRUE(Mapping::create(Length(4096), {.huge_pages = false, .numa_node = node, .name = "t"}).ok()) << node;
+    EXPECT_TRUE(
+        Mapping::create(Length(4096), {.huge_pages = false, .numa_node = node, .name = "t"}).ok())
+        << node;
   }
 }
 
@@ -150,10 +152,12 @@ class FakeRail final : public fabric::Domain {
     if (living == room_) return Error::make(Errc::no_memory, "fake rail");
     return std::unique_ptr<fabric::Registration>(std::make_unique<Fake>(*this, memory, access));
   }
-  Result<std::unique_ptr<fabric::TargetEndpoint>> open_target(const fabric::TargetOptions&) override {
+  Result<std::unique_ptr<fabric::TargetEndpoint>> open_target(
+      const fabric::TargetOptions&) override {
     return Error::make(Errc::unsupported, "fake");
   }
-  Result<std::unique_ptr<fabric::Initiator>> open_initiator(const fabric::InitiatorOptions&) override {
+  Result<std::unique_ptr<fabric::Initiator>> open_initiator(
+      const fabric::InitiatorOptions&) override {
     return Error::make(Errc::unsupported, "fake");
   }
   Status admit_peer(const fabric::Address&) override { return {}; }
@@ -199,7 +203,8 @@ TEST(Segment, registered_on_all_rails_and_charged_for_each) {
     EXPECT_EQ(segment->registration(0)->access(), fabric::Access::local);
     EXPECT_EQ(a.living + b.living, 2);
     EXPECT_EQ(budget.used(), Length(2 * 8192));
-    EXPECT_EQ(Segment::create(rails, Length(8000), fabric::Access::local, budget, {}).code(), Errc::exhausted);
+    EXPECT_EQ(Segment::create(rails, Length(8000), fabric::Access::local, budget, {}).code(),
+              Errc::exhausted);
     EXPECT_EQ(a.living + b.living, 2);
   }
   EXPECT_EQ(a.living + b.living, 0);
@@ -211,7 +216,8 @@ TEST(Segment, a_rail_that_refuses_leaves_nothing_behind) {
   FakeRail full(0);
   PinnedBudget budget(PinnedBudget::kUnlimited);
   fabric::Domain* const rails[] = {&a, &full};
-  EXPECT_EQ(Segment::create(rails, Length(4096), fabric::Access::local, budget, {}).code(), Errc::no_memory);
+  EXPECT_EQ(Segment::create(rails, Length(4096), fabric::Access::local, budget, {}).code(),
+            Errc::no_memory);
   EXPECT_EQ(a.living, 0);
   EXPECT_EQ(budget.used(), Length(0));
 }

@@ -1,9 +1,9 @@
 #include "core/store/page_map.h"
 
+#include "core/base/assert.h"
+
 #include <algorithm>
 #include <bit>
-
-#include "core/base/assert.h"
 
 namespace farlift::store {
 namespace {
@@ -45,8 +45,8 @@ PageMap::PageMap(std::uint32_t pages) : pages_(pages), free_(pages) {
 }
 
 PageMap::Node PageMap::leaf(std::uint64_t taken) noexcept {
-  return Node{static_cast<std::uint32_t>(std::countr_zero(taken)), static_cast<std::uint32_t>(std::countl_zero(taken)),
-              longest_run(~taken)};
+  return Node{static_cast<std::uint32_t>(std::countr_zero(taken)),
+              static_cast<std::uint32_t>(std::countl_zero(taken)), longest_run(~taken)};
 }
 
 PageMap::Node PageMap::join(const Node& left, const Node& right, std::uint32_t half) noexcept {
@@ -57,7 +57,8 @@ PageMap::Node PageMap::join(const Node& left, const Node& right, std::uint32_t h
 
 // Recomputes the leaves [first_word, last_word] and everything above them.
 void PageMap::refresh(std::size_t first_word, std::size_t last_word) noexcept {
-  for (std::size_t word = first_word; word <= last_word; ++word) tree_[leaves_ + word] = leaf(taken_[word]);
+  for (std::size_t word = first_word; word <= last_word; ++word)
+    tree_[leaves_ + word] = leaf(taken_[word]);
   std::size_t first = leaves_ + first_word;
   std::size_t last = leaves_ + last_word;
   for (std::uint32_t half = kWord; first > 1; half *= 2) {

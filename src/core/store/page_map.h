@@ -1,11 +1,13 @@
-// PageMap: which pages of one segment are free, with the longest free run at hand. Private to this folder.
+// PageMap: which pages of one segment are free, with the longest free run at hand. Private to this
+// folder.
 //
-// A bit a page, and above the words a tree that knows of each subtree its free prefix, suffix and longest run. Freed
-// neighbours are one run without further ado. Nothing is allocated after construction, so giving back cannot fail: about
-// 130 KiB for a segment of 1 GiB.
+// A bit a page, and above the words a tree that knows of each subtree its free prefix, suffix and
+// longest run. Freed neighbours are one run without further ado. Nothing is allocated after
+// construction, so giving back cannot fail: about 130 KiB for a segment of 1 GiB.
 //
-// Invariants: take() finds a run of `count` pages whenever there is one, at the lowest offset; a page is free, taken or
-//             in quarantine; giving back a page that is not taken is an ASSERT.
+// Invariants: take() finds a run of `count` pages whenever there is one, at the lowest offset; a
+//             page is free, taken or in quarantine; giving back a page that is not taken is an
+//             ASSERT.
 // Threads:    one at a time (the pool's lock). Errors: none.
 #pragma once
 
@@ -24,8 +26,8 @@ class PageMap {
   std::optional<std::uint32_t> take(std::uint32_t count);
   void give(std::uint32_t first, std::uint32_t count) noexcept;
 
-  // Taken pages that nobody holds any more but that stay untouched until release_quarantine(), which frees them all and
-  // says how many.
+  // Taken pages that nobody holds any more but that stay untouched until release_quarantine(),
+  // which frees them all and says how many.
   void quarantine(std::uint32_t first, std::uint32_t count) noexcept;
   std::uint32_t release_quarantine() noexcept;
 
@@ -50,10 +52,10 @@ class PageMap {
   void for_words(std::uint32_t first, std::uint32_t count, Change change) noexcept;
 
   const std::uint32_t pages_;
-  std::size_t leaves_;                      // a power of two
-  std::vector<std::uint64_t> taken_;        // bits past pages_ are set for ever
-  std::vector<std::uint64_t> quarantine_;   // a subset of taken_
-  std::vector<Node> tree_;                  // heap order: the root is 1, word w is leaves_ + w
+  std::size_t leaves_;                     // a power of two
+  std::vector<std::uint64_t> taken_;       // bits past pages_ are set for ever
+  std::vector<std::uint64_t> quarantine_;  // a subset of taken_
+  std::vector<Node> tree_;                 // heap order: the root is 1, word w is leaves_ + w
   std::uint32_t free_;
   std::uint32_t quarantined_ = 0;
 };

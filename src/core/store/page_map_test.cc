@@ -1,11 +1,11 @@
 #include "core/store/page_map.h"
 
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
 #include <algorithm>
 #include <map>
 #include <vector>
-
-#include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 namespace farlift::store {
 namespace {
@@ -46,7 +46,8 @@ class Model {
 };
 
 bool same(const PageMap& map, const Model& model) {
-  return map.free() == model.count('f') && map.quarantined() == model.count('q') && map.longest() == model.longest();
+  return map.free() == model.count('f') && map.quarantined() == model.count('q') &&
+         map.longest() == model.longest();
 }
 
 TEST(PageMap, whole_and_nothing) {
@@ -94,13 +95,15 @@ TEST(PageMapDeathTest, giving_back_twice_is_a_bug) {
   EXPECT_DEATH(map.give(2, 2), "quarantine_");
 }
 
-// Every sequence of takes (of any size), gives, quarantines and releases up to a depth, on a tiny segment.
+// Every sequence of takes (of any size), gives, quarantines and releases up to a depth, on a tiny
+// segment.
 struct Held {
   std::uint32_t first;
   std::uint32_t count;
 };
 
-void enumerate(const PageMap& map, const Model& model, const std::vector<Held>& held, int depth, std::uint64_t& visited) {
+void enumerate(const PageMap& map, const Model& model, const std::vector<Held>& held, int depth,
+               std::uint64_t& visited) {
   ++visited;
   ASSERT_TRUE(same(map, model));
   if (depth == 0) return;
@@ -151,7 +154,8 @@ RC_GTEST_PROP(PageMap, behaves_as_the_model, ()) {
   Model model(pages);
   std::vector<Held> held;
   const auto steps = *rc::gen::container<std::vector<std::pair<std::uint8_t, std::uint16_t>>>(
-      400, rc::gen::pair(rc::gen::inRange<std::uint8_t>(0, 20), rc::gen::inRange<std::uint16_t>(0, 2000)));
+      400, rc::gen::pair(rc::gen::inRange<std::uint8_t>(0, 20),
+                         rc::gen::inRange<std::uint16_t>(0, 2000)));
   for (const auto& [what, amount] : steps) {
     if (what < 11 || held.empty()) {
       const std::uint32_t count = 1 + amount % (what < 8 ? 9u : pages);

@@ -1,13 +1,13 @@
 #include "core/store/pool.h"
 
-#include <algorithm>
-#include <atomic>
-#include <limits>
-
 #include "core/base/assert.h"
 #include "core/base/mutex.h"
 #include "core/digest/crc32c.h"
 #include "core/store/page_map.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
 
 namespace farlift::store {
 namespace {
@@ -18,7 +18,9 @@ constexpr std::uint32_t pages_of(Length length) noexcept {
 static_assert(kSegmentLengthMax.raw() / kExtentAlign <= std::numeric_limits<std::uint32_t>::max());
 
 constexpr Length length_of(std::uint64_t pages) noexcept { return Length(pages * kExtentAlign); }
-constexpr Offset offset_of(std::uint32_t page) noexcept { return Offset(std::uint64_t{page} * kExtentAlign); }
+constexpr Offset offset_of(std::uint32_t page) noexcept {
+  return Offset(std::uint64_t{page} * kExtentAlign);
+}
 constexpr std::uint32_t page_at(Offset offset) noexcept {
   return static_cast<std::uint32_t>(offset.raw() / kExtentAlign);
 }
@@ -27,7 +29,8 @@ constexpr std::uint32_t page_at(Offset offset) noexcept {
 
 // `map` and `draining` are guarded by the pool's mutex; the rest never changes.
 struct PoolSegment {
-  PoolSegment(Pool::Impl& owner, SegmentId number, std::unique_ptr<memory::Segment> backing, std::uint32_t pages)
+  PoolSegment(Pool::Impl& owner, SegmentId number, std::unique_ptr<memory::Segment> backing,
+              std::uint32_t pages)
       : pool(owner), id(number), memory(std::move(backing)), map(pages) {}
 
   Pool::Impl& pool;
@@ -43,7 +46,8 @@ struct Pool::Impl {
   memory::PinnedBudget* budget = nullptr;
   std::atomic<std::uint64_t> objects{0};
 
-  // Taken by whoever grows the pool, around the slow part (mapping and registering); before `mutex`.
+  // Taken by whoever grows the pool, around the slow part (mapping and registering); before
+  // `mutex`.
   Mutex grow_mutex;
 
   mutable Mutex mutex;
@@ -55,13 +59,15 @@ struct Pool::Impl {
 
   std::optional<Storage> place(Length length) EXCLUDES(mutex);
   std::optional<Storage> place_locked(Length length) REQUIRES(mutex);
-  Status add_segment(std::optional<Length> then_place, std::optional<Storage>* placed) REQUIRES(grow_mutex);
+  Status add_segment(std::optional<Length> then_place, std::optional<Storage>* placed)
+      REQUIRES(grow_mutex);
   Result<Storage> grow_and_place(Length length);
   auto find(SegmentId id) REQUIRES(mutex);
 };
 
-// The fullest segment with a free run that is long enough, so that the others can drain; else the fullest that has the
-// pages in pieces. Two numbers a segment are looked at, which for a thousand segments is a microsecond.
+// The fullest segment with a free run that is long enough, so that the others can drain; else the
+// fullest that has the pages in pieces. Two numbers a segment are looked at, which for a thousand
+// segments is a microsecond.
 std::optional<Storage> Pool::Impl::place_locked(Length length) {
   const std::uint32_t pages = pages_of(length);
   PoolSegment* whole = nullptr;
@@ -69,7 +75,8 @@ std::optional<Storage> Pool::Impl::place_locked(Length length) {
   for (const auto& segment : segments) {
     const PageMap& map = segment->map;
     if (segment->draining || map.free() < pages) continue;
-    if (map.longest() >= pages && (whole == nullptr || map.free() < whole->map.free())) whole = segment.get();
+    if (map.longest() >= pages && (whole == nullptr || map.free() < whole->map.free()))
+      whole = segment.get();
     if (pieces == nullptr || map.free() < pieces->map.free()) pieces = segment.get();
   }
   PoolSegment* const chosen = whole != nullptr ? whole : pieces;
@@ -82,8 +89,8 @@ std::optional<Storage> Pool::Impl::place(Length length) {
   return place_locked(length);
 }
 
-// The segment has enough free pages and its pool's mutex is held. noexcept: a half-made Storage must not unwind into
-// give_back(), which takes the mutex.
+// The segment has enough free pages and its pool's mutex is held. noexcept: a half-made Storage
+// must not unwind into give_back(), which takes the mutex.
 Storage Pool::storage_in(PoolSegment& segment, Length length) noexcept {
   const std::uint32_t chunk = pages_of(segment.pool.options.chunk_size);
   std::uint32_t left = pages_of(length);
@@ -123,17 +130,19 @@ void Pool::give_back(Storage& storage) noexcept {
   if (storage.scattered_ == nullptr) {
     give(storage.first_, storage.length_);
   } else {
-    for (std::size_t i = 0; i < storage.count_; ++i) give(storage.scattered_[i].offset, storage.scattered_[i].length);
+    for (std::size_t i = 0; i < storage.count_; ++i)
+      give(storage.scattered_[i].offset, storage.scattered_[i].length);
   }
 }
 
 Status Pool::Impl::add_segment(std::optional<Length> then_place, std::optional<Storage>* placed) {
   {
     MutexLock lock(mutex);
-    if (segments.size() >= kSegmentsMax) return Error::make(Errc::exhausted, "segments of the pool");
+    if (segments.size() >= kSegmentsMax)
+      return Error::make(Errc::exhausted, "segments of the pool");
   }
-  TRY_ASSIGN(auto memory, memory::Segment::create(rails, options.segment_size, fabric::Access::local, *budget,
-                                                  options.mapping));
+  TRY_ASSIGN(auto memory, memory::Segment::create(rails, options.segment_size,
+                                                  fabric::Access::local, *budget, options.mapping));
   MutexLock lock(mutex);
   auto segment = std::make_unique<PoolSegment>(*this, SegmentId(next_id++), std::move(memory),
                                                pages_of(options.segment_size));
@@ -142,8 +151,8 @@ Status Pool::Impl::add_segment(std::optional<Length> then_place, std::optional<S
   return {};
 }
 
-// One thread grows; the others wait for it and look again, so that a burst of writers makes one segment, not many. The
-// new segment serves the one that made it before anybody else sees it.
+// One thread grows; the others wait for it and look again, so that a burst of writers makes one
+// segment, not many. The new segment serves the one that made it before anybody else sees it.
 Result<Storage> Pool::Impl::grow_and_place(Length length) {
   const bool allowed = options.may_grow(options.segment_size);
   MutexLock growing(grow_mutex);
@@ -157,7 +166,8 @@ Result<Storage> Pool::Impl::grow_and_place(Length length) {
 }
 
 auto Pool::Impl::find(SegmentId id) {
-  const auto at = std::find_if(segments.begin(), segments.end(), [id](const auto& s) { return s->id == id; });
+  const auto at =
+      std::find_if(segments.begin(), segments.end(), [id](const auto& s) { return s->id == id; });
   ASSERT(at != segments.end() && (*at)->draining);
   return at;
 }
@@ -187,7 +197,8 @@ SegmentId Storage::segment() const noexcept { return segment_->id; }
 std::span<std::byte> Storage::span(std::size_t extent) const noexcept {
   ASSERT(segment_ != nullptr && extent < count_);
   const std::span<std::byte> all = segment_->memory->bytes();
-  if (scattered_ != nullptr) return all.subspan(scattered_[extent].offset.raw(), scattered_[extent].length.raw());
+  if (scattered_ != nullptr)
+    return all.subspan(scattered_[extent].offset.raw(), scattered_[extent].length.raw());
   const std::uint64_t chunk = segment_->pool.options.chunk_size.raw();
   const std::uint64_t from = extent * chunk;
   return all.subspan(first_.raw() + from, std::min(chunk, length_.raw() - from));
@@ -206,7 +217,8 @@ fabric::Registration* Storage::registration(std::size_t rail) const noexcept {
 // Only the last extent can end inside a page.
 Length Storage::footprint() const noexcept { return length_of(pages_of(length_)); }
 
-Object::Object(Seal, Storage storage, Crc32c crc) noexcept : storage_(std::move(storage)), crc_(crc) {
+Object::Object(Seal, Storage storage, Crc32c crc) noexcept
+    : storage_(std::move(storage)), crc_(crc) {
   storage_.segment_->pool.objects.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -255,11 +267,14 @@ ObjectRef Draft::seal(Crc32c crc) && {
 
 Pool::Pool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Result<std::unique_ptr<Pool>> Pool::create(std::vector<fabric::Domain*> rails, const PoolOptions& options,
+Result<std::unique_ptr<Pool>> Pool::create(std::vector<fabric::Domain*> rails,
+                                           const PoolOptions& options,
                                            memory::PinnedBudget& budget) {
-  const auto aligned = [](Length length) { return length.raw() > 0 && length.raw() % kExtentAlign == 0; };
-  if (!aligned(options.segment_size) || !aligned(options.chunk_size) || options.chunk_size > options.segment_size ||
-      options.segment_size > kSegmentLengthMax) {
+  const auto aligned = [](Length length) {
+    return length.raw() > 0 && length.raw() % kExtentAlign == 0;
+  };
+  if (!aligned(options.segment_size) || !aligned(options.chunk_size) ||
+      options.chunk_size > options.segment_size || options.segment_size > kSegmentLengthMax) {
     return Error::make(Errc::invalid_argument, "pool sizes");
   }
   auto impl = std::make_unique<Impl>();
@@ -293,13 +308,15 @@ bool Pool::fits_one_segment(Length length) const noexcept {
   return fits_one_segment(length, impl_->options.segment_size, impl_->options.chunk_size);
 }
 
-// The allocator keeps its books outside the segment, and extents are multiples of the alignment, so every page serves.
+// The allocator keeps its books outside the segment, and extents are multiples of the alignment, so
+// every page serves.
 bool Pool::fits_one_segment(Length length, Length segment_size, Length /*chunk_size*/) noexcept {
   return length.raw() > 0 && length <= segment_size;
 }
 
 Status Pool::expand() {
-  if (!impl_->options.may_grow(impl_->options.segment_size)) return Error::make(Errc::no_memory, "pool may not grow");
+  if (!impl_->options.may_grow(impl_->options.segment_size))
+    return Error::make(Errc::no_memory, "pool may not grow");
   MutexLock growing(impl_->grow_mutex);
   TRY(impl_->add_segment(std::nullopt, nullptr));
   MutexLock lock(impl_->mutex);

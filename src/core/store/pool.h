@@ -1,21 +1,31 @@
-// Pool: sealed immutable values in registered segments. reserve → fill → seal → (publish, by the door) → retire →
-// reclaim. A value is never written again after seal(); its storage returns when the last pin is dropped.
+// Pool: sealed immutable values in registered segments. reserve → fill → seal → (publish, by the
+// door) → retire → reclaim. A value is never written again after seal(); its storage returns when
+// the last pin is dropped.
 //
 //   TRY_ASSIGN(Draft draft, pool.reserve(length));
 //   for (std::size_t i = 0; i < draft.extents(); ++i) ...fill draft.span(i)...
-//   ObjectRef object = std::move(draft).seal(crc);      // keyspace and transfers hold ObjectRefs: each is a pin
+//   ObjectRef object = std::move(draft).seal(crc);      // keyspace and transfers hold ObjectRefs:
+//   each is a pin
 //
-// Invariants: extents of one object lie in one segment, are kExtentAlign-aligned and at most `chunk` long; they are
-//             adjacent (contiguous()) whenever one free run of a segment could hold the value; bytes that were not
-//             filled are never readable by anyone, because only seal() makes an object and seal() requires that all was
-//             filled; an extent is reused only when no ObjectRef to it is left and no hold is active.
+// Invariants: extents of one object lie in one segment, are kExtentAlign-aligned and at most
+//             `chunk` long; they are adjacent (contiguous()) whenever one free run of a segment
+//             could hold the value; bytes that were not filled are never readable by anyone,
+//             because only seal() makes an object and seal() requires that all was filled; an
+//             extent is reused only when no ObjectRef to it is left and no hold is active.
 // Threads:    all of it from any thread. ObjectRef may be dropped from any thread.
-// Errors:     invalid_argument: length 0; no_memory: no segment has room and the pool may not grow; exhausted: the
-//             pinned-byte budget or kSegmentsMax stops growth; too_large: does not fit an empty segment.
-// Lifetime:   the pool outlives every Draft and ObjectRef; its destructor ASSERTs that none is left.
-// Fork:       hold_reclaim() before a fork, release_reclaim() when the child is gone: extents freed between stay
-//             quarantined, so the child reads what was there. A child reads Object::span() only.
+// Errors:     invalid_argument: length 0; no_memory: no segment has room and the pool may not grow;
+//             exhausted: the pinned-byte budget or kSegmentsMax stops growth; too_large: does not
+//             fit an empty segment.
+// Lifetime:   the pool outlives every Draft and ObjectRef; its destructor ASSERTs that none is
+//             left.
+// Fork:       hold_reclaim() before a fork, release_reclaim() when the child is gone: extents freed
+//             between stay quarantined, so the child reads what was there. A child reads
+//             Object::span() only.
 #pragma once
+
+#include "core/base/result.h"
+#include "core/base/types.h"
+#include "core/memory/segment.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -25,10 +35,6 @@
 #include <span>
 #include <utility>
 #include <vector>
-
-#include "core/base/result.h"
-#include "core/base/types.h"
-#include "core/memory/segment.h"
 
 namespace farlift::store {
 
@@ -46,7 +52,8 @@ struct Extent {
   Length length;  // bytes used
 };
 
-// The storage of one value: pages of one segment, given back by the destructor. What Draft and Object have in common.
+// The storage of one value: pages of one segment, given back by the destructor. What Draft and
+// Object have in common.
 class Storage {
  public:
   Storage(Storage&& other) noexcept;
@@ -75,7 +82,8 @@ class Storage {
 
 class Draft;
 
-// A sealed value. Held by shared_ptr only; each holder is a pin. 80 bytes of bookkeeping, allocator overhead included, when contiguous.
+// A sealed value. Held by shared_ptr only; each holder is a pin. 80 bytes of bookkeeping, allocator
+// overhead included, when contiguous.
 class Object {
  public:
   class Seal {  // only a Draft can make one
@@ -91,16 +99,22 @@ class Object {
   Crc32c crc() const noexcept { return crc_; }
   SegmentId segment() const noexcept { return storage_.segment(); }
   std::size_t extents() const noexcept { return storage_.extents(); }
-  std::span<const std::byte> span(std::size_t extent) const noexcept { return storage_.span(extent); }
+  std::span<const std::byte> span(std::size_t extent) const noexcept {
+    return storage_.span(extent);
+  }
   // The whole value as one span, where its extents are adjacent (nearly always).
   std::optional<std::span<const std::byte>> contiguous() const noexcept;
-  // For the fabric, which takes non-const spans and does not write through them in an OpKind::write.
+  // For the fabric, which takes non-const spans and does not write through them in an
+  // OpKind::write.
   std::span<std::byte> lend(std::size_t extent) const noexcept { return storage_.span(extent); }
-  fabric::Registration* registration(std::size_t rail) const noexcept { return storage_.registration(rail); }
+  fabric::Registration* registration(std::size_t rail) const noexcept {
+    return storage_.registration(rail);
+  }
   // Bytes of storage taken, alignment included.
   Length footprint() const noexcept { return storage_.footprint(); }
 
-  // Fills a draft of the same length with this value and checks what arrived: checksum when it is not crc().
+  // Fills a draft of the same length with this value and checks what arrived: checksum when it is
+  // not crc().
   Status copy_into(Draft& draft) const;
 
  private:
@@ -117,7 +131,9 @@ class Draft {
   std::size_t extents() const noexcept { return storage_.extents(); }
   std::span<std::byte> span(std::size_t extent) const noexcept { return storage_.span(extent); }
   std::optional<std::span<std::byte>> contiguous() const noexcept { return storage_.contiguous(); }
-  fabric::Registration* registration(std::size_t rail) const noexcept { return storage_.registration(rail); }
+  fabric::Registration* registration(std::size_t rail) const noexcept {
+    return storage_.registration(rail);
+  }
   // Fills the draft from `bytes`, which are as long as it is; the CRC of what arrived.
   Crc32c fill(std::span<const std::byte> bytes) noexcept;
   // Everything was filled and `crc` is that of the bytes.
@@ -130,10 +146,10 @@ class Draft {
 };
 
 struct PoolStats {
-  std::uint64_t objects = 0;           // live Objects, drafts not counted
+  std::uint64_t objects = 0;  // live Objects, drafts not counted
   std::uint32_t segments = 0;
   std::uint32_t draining_segments = 0;
-  Length allocated;                    // by drafts, objects and the quarantine, alignment included
+  Length allocated;  // by drafts, objects and the quarantine, alignment included
   Length quarantined;
   Length capacity;
   std::uint64_t expands = 0;
@@ -141,30 +157,32 @@ struct PoolStats {
 };
 
 struct PoolOptions {
-  Length segment_size;                  // multiple of kExtentAlign
-  Length chunk_size;                    // longest extent; multiple of kExtentAlign
+  Length segment_size;  // multiple of kExtentAlign
+  Length chunk_size;    // longest extent; multiple of kExtentAlign
   memory::MappingOptions mapping;
-  // Asked before each growth, with the bytes of one segment; false refuses (maxmemory). From the reserving thread,
-  // without pool locks.
+  // Asked before each growth, with the bytes of one segment; false refuses (maxmemory). From the
+  // reserving thread, without pool locks.
   std::function<bool(Length)> may_grow = [](Length) { return true; };
 };
 
 class Pool {
  public:
   // Creates the first segment. `rails` and `budget` outlive the pool and every ObjectRef.
-  static Result<std::unique_ptr<Pool>> create(std::vector<fabric::Domain*> rails, const PoolOptions& options,
+  static Result<std::unique_ptr<Pool>> create(std::vector<fabric::Domain*> rails,
+                                              const PoolOptions& options,
                                               memory::PinnedBudget& budget);
   ~Pool();
 
-  Result<Draft> reserve(Length length);          // grows on demand, one segment at a time
+  Result<Draft> reserve(Length length);  // grows on demand, one segment at a time
   bool fits_one_segment(Length length) const noexcept;
   static bool fits_one_segment(Length length, Length segment_size, Length chunk_size) noexcept;
 
-  Status expand();                               // one segment, ahead of demand
-  // Shrinking. begin_drain(): picks the least used segment that is not the last one in use, and stops placing values
-  // there; its id, or not_found. The door then drops the keys of that segment (Object::segment()). end_drain(): returns
-  // the segment when it is empty (true), or false while pins or the quarantine hold pages of it. cancel_drain(): places
-  // values there again. Naming a segment that is not draining is an ASSERT.
+  Status expand();  // one segment, ahead of demand
+  // Shrinking. begin_drain(): picks the least used segment that is not the last one in use, and
+  // stops placing values there; its id, or not_found. The door then drops the keys of that segment
+  // (Object::segment()). end_drain(): returns the segment when it is empty (true), or false while
+  // pins or the quarantine hold pages of it. cancel_drain(): places values there again. Naming a
+  // segment that is not draining is an ASSERT.
   Result<SegmentId> begin_drain();
   bool end_drain(SegmentId id);
   void cancel_drain(SegmentId id);

@@ -1,13 +1,12 @@
 // What a small object costs: bytes of bookkeeping and time, with a million of them alive.
-#include <malloc.h>
-
-#include <algorithm>
-#include <vector>
+#include "core/base/prng.h"
+#include "core/store/pool.h"
 
 #include <benchmark/benchmark.h>
 
-#include "core/base/prng.h"
-#include "core/store/pool.h"
+#include <algorithm>
+#include <malloc.h>
+#include <vector>
 
 namespace farlift::store {
 namespace {
@@ -32,12 +31,15 @@ void million(benchmark::State& state) {
     Setup setup;
     std::vector<ObjectRef> objects(kObjects);
     const auto before = mallinfo2().uordblks;
-    for (ObjectRef& object : objects) object = std::move(setup.pool->reserve(Length(4096)).value()).seal(Crc32c(0));
+    for (ObjectRef& object : objects)
+      object = std::move(setup.pool->reserve(Length(4096)).value()).seal(Crc32c(0));
     const auto after = mallinfo2().uordblks;
-    state.counters["bytes_per_object"] = static_cast<double>(after - before) / static_cast<double>(kObjects);
+    state.counters["bytes_per_object"] =
+        static_cast<double>(after - before) / static_cast<double>(kObjects);
     state.PauseTiming();
     Prng prng(1);
-    for (std::size_t i = kObjects - 1; i > 0; --i) std::swap(objects[i], objects[prng.below(i + 1)]);
+    for (std::size_t i = kObjects - 1; i > 0; --i)
+      std::swap(objects[i], objects[prng.below(i + 1)]);
     state.ResumeTiming();
     objects.clear();  // in random order
   }
@@ -58,7 +60,8 @@ void small_in_a_fragmented_pool(benchmark::State& state) {
     objects.push_back(std::move(setup.pool->reserve(Length(4096)).value()).seal(Crc32c(0)));
   }
   for (std::size_t i = 0; i < objects.size(); i += 2) objects[i].reset();
-  for (auto _ : state) benchmark::DoNotOptimize(std::move(setup.pool->reserve(Length(8192)).value()).seal(Crc32c(0)));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(std::move(setup.pool->reserve(Length(8192)).value()).seal(Crc32c(0)));
 }
 
 BENCHMARK(million)->Unit(benchmark::kMillisecond)->Iterations(1);

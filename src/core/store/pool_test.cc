@@ -1,19 +1,18 @@
 #include "core/store/pool.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <map>
-#include <thread>
-#include <vector>
+#include "core/base/prng.h"
+#include "core/digest/crc32c.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "core/base/prng.h"
-#include "core/digest/crc32c.h"
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
 
 namespace farlift::store {
 namespace {
@@ -50,7 +49,8 @@ struct Fixture {
 
 std::vector<std::byte> read(const Object& object) {
   std::vector<std::byte> all;
-  for (std::size_t i = 0; i < object.extents(); ++i) all.insert(all.end(), object.span(i).begin(), object.span(i).end());
+  for (std::size_t i = 0; i < object.extents(); ++i)
+    all.insert(all.end(), object.span(i).begin(), object.span(i).end());
   return all;
 }
 
@@ -66,7 +66,8 @@ TEST(Pool, a_value_comes_back_as_it_was) {
     EXPECT_EQ(object->footprint().raw(), (length + kPage - 1) / kPage * kPage);
     EXPECT_EQ(f.pool->stats().allocated, object->footprint());
     ASSERT_TRUE(object->contiguous().has_value());
-    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), object->contiguous()->begin(), object->contiguous()->end()));
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), object->contiguous()->begin(),
+                           object->contiguous()->end()));
     for (std::size_t i = 0; i < object->extents(); ++i) {
       EXPECT_LE(object->span(i).size(), 4 * kPage);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(object->span(i).data()) % kPage, 0u);
@@ -87,7 +88,8 @@ TEST(Pool, refusals) {
   const ObjectRef all = f.store_pages(8);
   EXPECT_EQ(f.pool->reserve(Length(1)).code(), Errc::no_memory);
   EXPECT_EQ(f.pool->expand().code(), Errc::no_memory);
-  for (const auto& [segment, chunk] : {std::pair{5000u, 4096u}, {4096u, 5000u}, {4096u, 8192u}, {0u, 4096u}, {4096u, 0u}}) {
+  for (const auto& [segment, chunk] :
+       {std::pair{5000u, 4096u}, {4096u, 5000u}, {4096u, 8192u}, {0u, 4096u}, {4096u, 0u}}) {
     PoolOptions bad;
     bad.segment_size = Length(segment);
     bad.chunk_size = Length(chunk);
@@ -139,7 +141,6 @@ TEST(Pool, grows_one_segment_at_a_time_and_counts) {
 }
 
 TEST(Pool, without_rails_nothing_is_pinned) {
-
   memory::PinnedBudget nothing{Length(0)};
   PoolOptions options;
   options.segment_size = Length(kPage);
@@ -288,8 +289,8 @@ TEST(PoolDeathTest, going_before_its_objects_is_a_bug) {
       "segment->map");
 }
 
-// Any history against a set of what lives: bytes stay what they were, ranges never overlap, counts agree, and in the
-// end everything is free and in one piece.
+// Any history against a set of what lives: bytes stay what they were, ranges never overlap, counts
+// agree, and in the end everything is free and in one piece.
 RC_GTEST_PROP(Pool, any_history_keeps_the_invariants, ()) {
   Fixture f(*rc::gen::inRange<std::uint64_t>(1, 40), 1);
   const std::uint64_t segment_pages = f.pool->segment_size().raw() / kPage;
@@ -302,12 +303,14 @@ RC_GTEST_PROP(Pool, any_history_keeps_the_invariants, ()) {
   std::uint32_t holds = 0;
   std::uint64_t seed = 0;
   const auto steps = *rc::gen::container<std::vector<std::pair<std::uint8_t, std::uint32_t>>>(
-      120, rc::gen::pair(rc::gen::inRange<std::uint8_t>(0, 16), rc::gen::arbitrary<std::uint32_t>()));
+      120,
+      rc::gen::pair(rc::gen::inRange<std::uint8_t>(0, 16), rc::gen::arbitrary<std::uint32_t>()));
   for (const auto& [what, amount] : steps) {
     if (what < 8) {
       f.grow = f.pool->stats().segments < 4;
-      const std::uint64_t length = 1 + amount % (what < 5 ? std::min<std::uint64_t>(3, segment_pages) * kPage
-                                                          : segment_pages * kPage);
+      const std::uint64_t length =
+          1 + amount % (what < 5 ? std::min<std::uint64_t>(3, segment_pages) * kPage
+                                 : segment_pages * kPage);
       const auto bytes = pattern(length, ++seed);
       auto draft = f.pool->reserve(Length(length));
       if (!draft.ok()) {
@@ -358,7 +361,8 @@ RC_GTEST_PROP(Pool, any_history_keeps_the_invariants, ()) {
   RC_ASSERT(whole.contiguous().has_value());
 }
 
-// Writers, readers that drop the last pin, a thread that forks in spirit, one that shrinks and grows.
+// Writers, readers that drop the last pin, a thread that forks in spirit, one that shrinks and
+// grows.
 TEST(Pool, many_threads) {
   Fixture f(64, 8);
   std::atomic<bool> done{false};

@@ -1,10 +1,9 @@
 #include "core/transfer/crc_pool.h"
 
-#include <pthread.h>
-
-#include <utility>
-
 #include "core/base/assert.h"
+
+#include <pthread.h>
+#include <utility>
 
 namespace farlift::transfer {
 

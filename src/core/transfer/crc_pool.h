@@ -1,15 +1,18 @@
-// CrcPool: threads that hash, so that the fabric's threads need not (spec blob 6, fabric-crc-pool-threads).
+// CrcPool: threads that hash, so that the fabric's threads need not (spec blob 6,
+// fabric-crc-pool-threads).
 //
-// Invariants: at most kJobsMax jobs wait; a full pool is an answer, the caller then hashes by itself.
-// Threads:    try_submit() from any thread. The destructor runs what was accepted, then joins. Errors: none.
+// Invariants: at most kJobsMax jobs wait; a full pool is an answer, the caller then hashes by
+//             itself.
+// Threads:    try_submit() from any thread. The destructor runs what was accepted, then joins.
+//             Errors: none.
 #pragma once
+
+#include "core/base/bounded_queue.h"
 
 #include <cstddef>
 #include <functional>
 #include <thread>
 #include <vector>
-
-#include "core/base/bounded_queue.h"
 
 namespace farlift::transfer {
 

@@ -1,23 +1,23 @@
 #include "core/transfer/engine.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include "core/base/assert.h"
+#include "core/base/log.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <utility>
-
-#include "core/base/assert.h"
-#include "core/base/log.h"
 
 namespace farlift::transfer {
 namespace {
 
 constexpr std::uint32_t kInFlightDefault = 64;
 constexpr std::size_t kCompletionsPerPoll = 64;
-constexpr int kRetryMs = 1;  // the Initiator says again although nothing is out: nobody will wake us
+constexpr int kRetryMs =
+    1;  // the Initiator says again although nothing is out: nobody will wake us
 
 std::string key_of(const fabric::Address& address) {
   const auto bytes = address.bytes();
@@ -25,9 +25,12 @@ std::string key_of(const fabric::Address& address) {
 }
 
 EngineOptions settled(EngineOptions options, const fabric::DomainInfo& info) {
-  if (options.in_flight_max == 0) options.in_flight_max = info.in_flight_max > 0 ? info.in_flight_max : kInFlightDefault;
-  if (info.in_flight_max > 0) options.in_flight_max = std::min(options.in_flight_max, info.in_flight_max);
-  if (info.operation_length_max.raw() > 0) options.piece_max = std::min(options.piece_max, info.operation_length_max);
+  if (options.in_flight_max == 0)
+    options.in_flight_max = info.in_flight_max > 0 ? info.in_flight_max : kInFlightDefault;
+  if (info.in_flight_max > 0)
+    options.in_flight_max = std::min(options.in_flight_max, info.in_flight_max);
+  if (info.operation_length_max.raw() > 0)
+    options.piece_max = std::min(options.piece_max, info.operation_length_max);
   return options;
 }
 
@@ -40,8 +43,8 @@ struct Engine::Live {
   std::unique_ptr<Lender> lender;
   std::optional<Transfer> transfer;  // none: refused before it began
   Status refused;
-  bool queued = false;     // in ready_
-  bool ending = false;     // in ending_
+  bool queued = false;  // in ready_
+  bool ending = false;  // in ending_
   bool cancelled = false;
 };
 
@@ -50,7 +53,8 @@ Engine::Engine(fabric::Domain& domain, const Clock& clock, const EngineOptions& 
   ASSERT(options_.in_flight_per_transfer_max > 0 && options_.piece_max.raw() > 0);
 }
 
-Result<std::unique_ptr<Engine>> Engine::create(fabric::Domain& domain, const Clock& clock, const EngineOptions& options) {
+Result<std::unique_ptr<Engine>> Engine::create(fabric::Domain& domain, const Clock& clock,
+                                               const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(domain, clock, options));
   engine->epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   if (!engine->epoll_) return Error::from_errno("engine epoll");
@@ -75,7 +79,8 @@ Status Engine::open() {
   if (provider_fd_) {
     epoll_event event{};
     event.events = EPOLLIN;
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return Error::from_errno("engine epoll");
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+      return Error::from_errno("engine epoll");
   }
   MutexLock lock(wake_mutex_);
   initiator_ = std::move(initiator);
@@ -143,8 +148,8 @@ void Engine::make_transfer(Live& live, Job job) {
   live.transfer.emplace(*initiator_, std::move(request), static_cast<std::uint32_t>(live.id.raw()));
 }
 
-// Puts a transfer where it belongs after anything happened to it: in the round, or among those that end, or neither while
-// its operations are out.
+// Puts a transfer where it belongs after anything happened to it: in the round, or among those that
+// end, or neither while its operations are out.
 void Engine::settle(Live& live) {
   if (live.transfer && live.transfer->wants_to_post()) {
     if (!std::exchange(live.queued, true)) ready_.push_back(&live);
@@ -176,7 +181,8 @@ void Engine::cancel(Live& live) {
   abort_if_all_cancelled(*live.peer);
 }
 
-// Connections may share a peer (spec blob 3.1): one that goes must not cut the other's transfers off.
+// Connections may share a peer (spec blob 3.1): one that goes must not cut the other's transfers
+// off.
 void Engine::abort_if_all_cancelled(Peer& peer) {
   if (peer.transfers == 0 || peer.cancelled < peer.transfers) return;
   if (peer.id.ok() && initiator_ != nullptr) initiator_->abort(*peer.id);
@@ -228,11 +234,13 @@ bool Engine::poll() {
 
 void Engine::fence() {
   fences_.fetch_add(1, std::memory_order_relaxed);
-  log(LogLevel::warning, "transfer: an operation ended not quiet; the rail's initiator is replaced");
+  log(LogLevel::warning,
+      "transfer: an operation ended not quiet; the rail's initiator is replaced");
   close_initiator(Error::not_quiet(Errc::flushed, "fence of the rail"));
   const Status opened = open();
   for (auto& [key, peer] : peers_) {
-    peer.id = opened.ok() ? initiator_->add_peer(peer.address) : Result<fabric::PeerId>(opened.error());
+    peer.id =
+        opened.ok() ? initiator_->add_peer(peer.address) : Result<fabric::PeerId>(opened.error());
   }
   for (const auto& [high, live] : live_) {
     if (live->transfer && !live->transfer->done()) {
@@ -246,8 +254,8 @@ void Engine::fence() {
   }
 }
 
-// After this no operation is out, no memory lent is touched, and no piece is being hashed. The Initiator is taken out of
-// wake()'s reach first: others may call that at any time.
+// After this no operation is out, no memory lent is touched, and no piece is being hashed. The
+// Initiator is taken out of wake()'s reach first: others may call that at any time.
 void Engine::close_initiator(Error why) {
   if (initiator_ == nullptr) return;
   if (provider_fd_) (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, initiator_->wait_fd(), nullptr);
@@ -297,13 +305,15 @@ void Engine::count(const Live& live, const TransferOutcome& outcome) noexcept {
   Counters& counters = live.kind == fabric::OpKind::write ? write_ : read_;
   counters.operations.fetch_add(outcome.operations, std::memory_order_relaxed);
   counters.bytes.fetch_add(outcome.moved.raw(), std::memory_order_relaxed);
-  counters.nanoseconds.fetch_add(static_cast<std::uint64_t>(outcome.busy.count()), std::memory_order_relaxed);
+  counters.nanoseconds.fetch_add(static_cast<std::uint64_t>(outcome.busy.count()),
+                                 std::memory_order_relaxed);
   if (!outcome.status.ok()) counters.errors.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Engine::wait(int timeout_ms) {
   if (initiator_ != nullptr) {
-    if (blocked_ && in_flight_ == 0) timeout_ms = timeout_ms < 0 ? kRetryMs : std::min(timeout_ms, kRetryMs);
+    if (blocked_ && in_flight_ == 0)
+      timeout_ms = timeout_ms < 0 ? kRetryMs : std::min(timeout_ms, kRetryMs);
     initiator_->wait(timeout_ms);
     return;
   }
@@ -312,7 +322,8 @@ void Engine::wait(int timeout_ms) {
   while (!woken_) {
     if (timeout_ms < 0) {
       woken_changed_.wait(wake_mutex_);
-    } else if (const Duration left = until - clock_.now(); left.count() <= 0 || !woken_changed_.wait_for(wake_mutex_, left)) {
+    } else if (const Duration left = until - clock_.now();
+               left.count() <= 0 || !woken_changed_.wait_for(wake_mutex_, left)) {
       break;
     }
   }

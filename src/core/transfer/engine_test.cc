@@ -1,18 +1,17 @@
 #include "core/transfer/engine.h"
 
-#include <poll.h>
-
-#include <array>
-#include <numeric>
-#include <vector>
-
-#include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
-
 #include "core/base/log.h"
 #include "core/digest/crc32c.h"
 #include "core/transfer/crc_pool.h"
 #include "core/transfer/fake_fabric.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <array>
+#include <numeric>
+#include <poll.h>
+#include <vector>
 
 namespace farlift::transfer {
 namespace {
@@ -75,7 +74,8 @@ struct Scene {
   std::vector<std::vector<std::byte>> values;
   std::uint64_t next_key = 1;
 
-  explicit Scene(std::uint64_t seed = 1, EngineOptions options = small()) : world(seed), domain(world) {
+  explicit Scene(std::uint64_t seed = 1, EngineOptions options = small())
+      : world(seed), domain(world) {
     engine = Engine::create(domain, clock, options).value();
   }
   ~Scene() {
@@ -120,7 +120,8 @@ struct Scene {
   // Whether transfer `index` left the right bytes where they belong.
   bool exact(std::size_t index, OpKind kind) {
     if (kind == OpKind::read) {
-      return ended[index].bytes == values[index] && ended[index].outcome.crc == digest::crc32c(values[index]);
+      return ended[index].bytes == values[index] &&
+             ended[index].outcome.crc == digest::crc32c(values[index]);
     }
     MutexLock lock(world.mutex);
     return world.windows[index + 1] == values[index];
@@ -138,7 +139,8 @@ struct Scene {
     for (int quiet = 0; quiet < 3;) quiet = engine->step() ? 0 : quiet + 1;
   }
   template <class Change>
-  void change(Change set) FARLIFT_TS(no_thread_safety_analysis) {  // it cannot follow the mutex into a lambda
+  void change(Change set)
+      FARLIFT_TS(no_thread_safety_analysis) {  // it cannot follow the mutex into a lambda
     MutexLock lock(world.mutex);
     set(world);
   }
@@ -216,7 +218,9 @@ TEST(Engine, never_passes_its_limits) {
   job.peer = fake::peer_address(1);
   job.local.push_back({*memory, nullptr});
   job.remote.push_back({RKey(1), RemoteAddr(0), Length(100)});
-  engine->submit(std::move(job), lend([&done, memory](const TransferOutcome& o) { done += o.status.ok() ? 1 : 0; }));
+  engine->submit(std::move(job), lend([&done, memory](const TransferOutcome& o) {
+                   done += o.status.ok() ? 1 : 0;
+                 }));
   while (engine->live() > 0) engine->step();
   EXPECT_EQ(done, 1);
   MutexLock lock(world.mutex);
@@ -291,9 +295,9 @@ TEST(Engine, not_quiet_fences_before_anybody_is_told) {
   Scene scene;
   scene.engine->bind(fake::peer_address(7));
   scene.change([](fake::World& w) REQUIRES(w.mutex) { w.stalled = {2, 3}; });
-  scene.start(OpKind::read, 2, 40);     // out when the fence comes: flushed
+  scene.start(OpKind::read, 2, 40);  // out when the fence comes: flushed
   scene.settle();
-  scene.start(OpKind::read, 1, 10);     // ends not quiet
+  scene.start(OpKind::read, 1, 10);  // ends not quiet
   scene.change([](fake::World& w) REQUIRES(w.mutex) { w.unquiet = 100; });
   scene.settle();
   scene.change([](fake::World& w) REQUIRES(w.mutex) {
@@ -456,17 +460,17 @@ TEST(Engine, done_may_submit_again) {
     job.local.push_back({memory, nullptr});
     job.remote.push_back({RKey(1), RemoteAddr(0), Length(8)});
     engine->submit(std::move(job), lend([&](const TransferOutcome& o) {
-      EXPECT_TRUE(o.status.ok());
-      if (++rounds < 50) next();
-    }));
+                     EXPECT_TRUE(o.status.ok());
+                     if (++rounds < 50) next();
+                   }));
   };
   next();
   while (engine->live() > 0) engine->step();
   EXPECT_EQ(rounds, 50);
 }
 
-// Many transfers under every fault at once: each is reported once, none while its memory may be touched (the Scene's
-// destructor checks both), and those that report success are exact.
+// Many transfers under every fault at once: each is reported once, none while its memory may be
+// touched (the Scene's destructor checks both), and those that report success are exact.
 RC_GTEST_PROP(Engine, any_mixture_ends_right, (std::uint64_t seed)) {
   CrcPool pool(1);
   EngineOptions options = Scene::small();
@@ -487,8 +491,10 @@ RC_GTEST_PROP(Engine, any_mixture_ends_right, (std::uint64_t seed)) {
   const bool large = options.piece_max > Length(10);
   for (int i = 0; i < 30; ++i) {
     kinds.push_back(prng.chance(1, 2) ? OpKind::read : OpKind::write);
-    const auto peer = static_cast<unsigned>(prng.chance(1, 10) ? 3 + prng.below(3) : 1 + prng.below(2));
-    ids.push_back(scene.start(kinds.back(), peer, large && prng.chance(1, 10) ? 270'000 : prng.below(150)));
+    const auto peer =
+        static_cast<unsigned>(prng.chance(1, 10) ? 3 + prng.below(3) : 1 + prng.below(2));
+    ids.push_back(
+        scene.start(kinds.back(), peer, large && prng.chance(1, 10) ? 270'000 : prng.below(150)));
     for (std::uint64_t steps = prng.below(4); steps > 0; --steps) scene.engine->step();
     if (prng.chance(1, 8)) scene.engine->cancel(ids[prng.below(ids.size())]);
   }

@@ -1,11 +1,5 @@
-// Transfers over the real software provider (two domains of this process, threads and sockets) and over the simulated
-// fabric with its faults, instead of this folder's fake.
-#include <atomic>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+// Transfers over the real software provider (two domains of this process, threads and sockets) and
+// over the simulated fabric with its faults, instead of this folder's fake.
 #include "core/base/log.h"
 #include "core/base/prng.h"
 #include "core/digest/crc32c.h"
@@ -13,6 +7,12 @@
 #include "core/fabric/soft/soft.h"
 #include "core/transfer/crc_pool.h"
 #include "core/transfer/runner.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
 
 namespace farlift::transfer {
 namespace {
@@ -73,7 +73,9 @@ TEST_P(Soft, values_land_exactly_and_come_back_checked) {
     write.remote = {window(100, length / 3), window(100 + length / 3, 8'000'000 - length / 3)};
     if (length < 3) write.remote.erase(write.remote.begin());
     TransferOutcome outcome;
-    ASSERT_TRUE(rail->submit(std::move(write), lend([&, value](const TransferOutcome& o) { outcome = o; })).ok());
+    ASSERT_TRUE(
+        rail->submit(std::move(write), lend([&, value](const TransferOutcome& o) { outcome = o; }))
+            .ok());
     rail->drain();
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.error().describe();
     const auto landed = std::span(memory).subspan(100, length);
@@ -88,7 +90,9 @@ TEST_P(Soft, values_land_exactly_and_come_back_checked) {
     read.compute_crc = true;
     read.local.push_back({*back, nullptr});
     read.remote = {window(100, length)};
-    ASSERT_TRUE(rail->submit(std::move(read), lend([&, back](const TransferOutcome& o) { outcome = o; })).ok());
+    ASSERT_TRUE(
+        rail->submit(std::move(read), lend([&, back](const TransferOutcome& o) { outcome = o; }))
+            .ok());
     rail->drain();
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.error().describe();
     EXPECT_EQ(*back, *value);
@@ -111,9 +115,12 @@ TEST_P(Soft, a_refused_window_fails_its_transfer_alone) {
     const bool bad = i % 3 == 0;
     if (bad) job.remote[0].key = RKey(region->key().raw() ^ 1);
     ASSERT_TRUE(rail->submit(std::move(job), lend([&, value, bad](const TransferOutcome& o) {
-      if (!bad && o.status.ok()) ++good;
-      if (bad && !o.status.ok() && o.status.code() == Errc::access && o.status.error().quiet) ++refused;
-    })).ok());
+                               if (!bad && o.status.ok()) ++good;
+                               if (bad && !o.status.ok() && o.status.code() == Errc::access &&
+                                   o.status.error().quiet)
+                                 ++refused;
+                             }))
+                    .ok());
   }
   rail->drain();
   EXPECT_EQ(good.load(), 40);
@@ -131,13 +138,15 @@ TEST_P(Soft, a_peer_that_is_gone_is_an_error_not_a_hang) {
   job.peer = gone;
   job.local.push_back({value, nullptr});
   job.remote = {window(0, 1000)};
-  ASSERT_TRUE(rail->submit(std::move(job), lend([&](const TransferOutcome& o) { outcome = o; })).ok());
+  ASSERT_TRUE(
+      rail->submit(std::move(job), lend([&](const TransferOutcome& o) { outcome = o; })).ok());
   rail->drain();
   EXPECT_FALSE(outcome.status.ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Lanes, Soft, ::testing::Values(false, true),
-                         [](const auto& lane) { return lane.param ? std::string("host") : std::string("remote"); });
+INSTANTIATE_TEST_SUITE_P(Lanes, Soft, ::testing::Values(false, true), [](const auto& lane) {
+  return lane.param ? std::string("host") : std::string("remote");
+});
 
 // Every fault of the simulated fabric, many seeds: what reports success is exact.
 TEST(Sim, success_means_the_right_bytes_under_every_fault) {
@@ -156,7 +165,8 @@ TEST(Sim, success_means_the_right_bytes_under_every_fault) {
     auto server = network.open_domain("server");
     auto client = network.open_domain("client");
     std::vector<std::byte> remote(200'000);
-    auto region = client->register_memory({remote, -1, 0}, fabric::Access::remote_read_write).value();
+    auto region =
+        client->register_memory({remote, -1, 0}, fabric::Access::remote_read_write).value();
     auto target = client->open_target({}).value();
     EngineOptions engine_options;
     engine_options.piece_max = Length(1000);
@@ -170,21 +180,23 @@ TEST(Sim, success_means_the_right_bytes_under_every_fault) {
       Job job;
       job.kind = prng.chance(1, 2) ? OpKind::read : OpKind::write;
       const bool read = job.kind == OpKind::read;
-      auto local = std::make_shared<std::vector<std::byte>>(read ? std::vector<std::byte>(length) : *value);
+      auto local =
+          std::make_shared<std::vector<std::byte>>(read ? std::vector<std::byte>(length) : *value);
       if (read) std::copy(value->begin(), value->end(), there.begin());
       job.compute_crc = read;
       job.peer = target->address();
       job.local.push_back({*local, nullptr});
       job.remote.push_back({region->key(), region->addr() + Offset(from), Length(length)});
-      engine->submit(std::move(job), lend([&succeeded, local, value, there, read](const TransferOutcome& o) {
-        if (!o.status.ok()) return;
-        ++succeeded;
-        EXPECT_TRUE(std::equal(there.begin(), there.end(), value->begin()));
-        EXPECT_EQ(*local, *value);
-        if (read) {
-          EXPECT_EQ(o.crc, digest::crc32c(*value));
-        }
-      }));
+      engine->submit(std::move(job),
+                     lend([&succeeded, local, value, there, read](const TransferOutcome& o) {
+                       if (!o.status.ok()) return;
+                       ++succeeded;
+                       EXPECT_TRUE(std::equal(there.begin(), there.end(), value->begin()));
+                       EXPECT_EQ(*local, *value);
+                       if (read) {
+                         EXPECT_EQ(o.crc, digest::crc32c(*value));
+                       }
+                     }));
     }
     for (int idle = 0; engine->live() > 0 && idle < 10'000;) {
       if (engine->step()) continue;

@@ -1,12 +1,15 @@
-// A fabric for the tests of this folder: remote memory is a map of windows, completions come in a seeded order, and any
-// operation may be refused, stall, or end not quiet. After the latter it goes on writing over its local buffer until the
-// Initiator is closed, as a card would.
+// A fabric for the tests of this folder: remote memory is a map of windows, completions come in a
+// seeded order, and any operation may be refused, stall, or end not quiet. After the latter it goes
+// on writing over its local buffer until the Initiator is closed, as a card would.
 //
 // It notes violations of the Initiator's contract in World::violations.
 #pragma once
 
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include "core/base/assert.h"
+#include "core/base/mutex.h"
+#include "core/base/prng.h"
+#include "core/base/unique_fd.h"
+#include "core/fabric/fabric.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -16,13 +19,9 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <vector>
-
-#include "core/base/assert.h"
-#include "core/base/mutex.h"
-#include "core/base/prng.h"
-#include "core/base/unique_fd.h"
-#include "core/fabric/fabric.h"
 
 namespace farlift::transfer::fake {
 
@@ -47,20 +46,20 @@ struct World {
 
   // Faults, in percent, or by peer number.
   std::uint32_t again GUARDED_BY(mutex) = 0;
-  std::uint32_t refuse GUARDED_BY(mutex) = 0;    // completes as access
-  std::uint32_t unquiet GUARDED_BY(mutex) = 0;   // completes not quiet
+  std::uint32_t refuse GUARDED_BY(mutex) = 0;   // completes as access
+  std::uint32_t unquiet GUARDED_BY(mutex) = 0;  // completes not quiet
   bool in_order GUARDED_BY(mutex) = false;
   bool fail_open GUARDED_BY(mutex) = false;
-  std::set<unsigned> stalled GUARDED_BY(mutex);    // completes nothing but aborts
-  std::set<unsigned> stubborn GUARDED_BY(mutex);   // not even those
-  std::set<unsigned> unknown GUARDED_BY(mutex);    // add_peer refuses
+  std::set<unsigned> stalled GUARDED_BY(mutex);   // completes nothing but aborts
+  std::set<unsigned> stubborn GUARDED_BY(mutex);  // not even those
+  std::set<unsigned> unknown GUARDED_BY(mutex);   // add_peer refuses
 
   std::uint32_t posts GUARDED_BY(mutex) = 0;
   std::uint32_t in_flight_seen GUARDED_BY(mutex) = 0;  // the most at once
   std::uint32_t opens GUARDED_BY(mutex) = 0;
   std::uint32_t closes GUARDED_BY(mutex) = 0;
   std::uint32_t aborts GUARDED_BY(mutex) = 0;
-  std::size_t peers GUARDED_BY(mutex) = 0;       // known to living initiators
+  std::size_t peers GUARDED_BY(mutex) = 0;  // known to living initiators
   Length landed GUARDED_BY(mutex);
 
   bool lent(std::span<const std::byte> memory) EXCLUDES(mutex);
@@ -68,7 +67,8 @@ struct World {
 
 class Initiator final : public fabric::Initiator {
  public:
-  Initiator(World& world, std::uint32_t first_peer) REQUIRES(world.mutex) : world_(world), next_peer_(first_peer) {
+  Initiator(World& world, std::uint32_t first_peer) REQUIRES(world.mutex)
+      : world_(world), next_peer_(first_peer) {
     event_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     world_.initiators.insert(this);
     ++world_.opens;
@@ -119,7 +119,8 @@ class Initiator final : public fabric::Initiator {
     if (world_.prng.chance(world_.again, 100)) return Error::make(Errc::again, "fake");
     ++world_.posts;
     pending_.push_back({operation, false});
-    world_.in_flight_seen = std::max(world_.in_flight_seen, static_cast<std::uint32_t>(pending_.size()));
+    world_.in_flight_seen =
+        std::max(world_.in_flight_seen, static_cast<std::uint32_t>(pending_.size()));
     refresh();
     return {};
   }
@@ -128,7 +129,8 @@ class Initiator final : public fabric::Initiator {
     MutexLock lock(world_.mutex);
     if (!peers_.contains(peer.raw())) violation("abort of an unknown peer");
     ++world_.aborts;
-    for (Pending& pending : pending_) pending.aborted = pending.aborted || pending.operation.peer == peer;
+    for (Pending& pending : pending_)
+      pending.aborted = pending.aborted || pending.operation.peer == peer;
     refresh();
   }
 
@@ -156,7 +158,8 @@ class Initiator final : public fabric::Initiator {
 
   void wait(int timeout_ms) override {
     MutexLock lock(world_.mutex);
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms < 0 ? 1000000 : timeout_ms);
+    const auto until = std::chrono::steady_clock::now() +
+                       std::chrono::milliseconds(timeout_ms < 0 ? 1000000 : timeout_ms);
     while (!woken_ && !any_completable()) {
       const auto left = until - std::chrono::steady_clock::now();
       if (left.count() <= 0 || !changed_.wait_for(world_.mutex, left)) break;
@@ -193,9 +196,11 @@ class Initiator final : public fabric::Initiator {
 
   bool lends(std::span<const std::byte> memory) const {  // the world's mutex is held
     const auto overlaps = [memory](std::span<const std::byte> other) {
-      return other.data() < memory.data() + memory.size() && memory.data() < other.data() + other.size();
+      return other.data() < memory.data() + memory.size() &&
+             memory.data() < other.data() + other.size();
     };
-    return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& p) { return overlaps(p.operation.local); }) ||
+    return std::any_of(pending_.begin(), pending_.end(),
+                       [&](const Pending& p) { return overlaps(p.operation.local); }) ||
            std::any_of(haunted_.begin(), haunted_.end(), overlaps);
   }
 
@@ -209,7 +214,9 @@ class Initiator final : public fabric::Initiator {
     bool aborted = false;
   };
 
-  void violation(std::string what) REQUIRES(world_.mutex) { world_.violations.push_back(std::move(what)); }
+  void violation(std::string what) REQUIRES(world_.mutex) {
+    world_.violations.push_back(std::move(what));
+  }
 
   bool completable(const Pending& pending) const REQUIRES(world_.mutex) {
     const unsigned number = peers_.at(pending.operation.peer.raw()).number;
@@ -278,18 +285,24 @@ inline bool World::lent(std::span<const std::byte> memory) {
 
 class Domain final : public fabric::Domain {
  public:
-  explicit Domain(World& world, std::uint32_t in_flight_max = 0) : world_(world) { info_.in_flight_max = in_flight_max; }
+  explicit Domain(World& world, std::uint32_t in_flight_max = 0) : world_(world) {
+    info_.in_flight_max = in_flight_max;
+  }
   const fabric::DomainInfo& info() const noexcept override { return info_; }
-  Result<std::unique_ptr<fabric::Initiator>> open_initiator(const fabric::InitiatorOptions&) override {
+  Result<std::unique_ptr<fabric::Initiator>> open_initiator(
+      const fabric::InitiatorOptions&) override {
     MutexLock lock(world_.mutex);
     if (world_.fail_open) return Error::make(Errc::exhausted, "fake open");
     // Peer numbers differ between initiators, so that one carried over would be seen.
-    return std::unique_ptr<fabric::Initiator>(std::make_unique<Initiator>(world_, 1000 * (world_.opens + 1)));
+    return std::unique_ptr<fabric::Initiator>(
+        std::make_unique<Initiator>(world_, 1000 * (world_.opens + 1)));
   }
-  Result<std::unique_ptr<fabric::Registration>> register_memory(const fabric::MemoryRef&, fabric::Access) override {
+  Result<std::unique_ptr<fabric::Registration>> register_memory(const fabric::MemoryRef&,
+                                                                fabric::Access) override {
     return Error::make(Errc::unsupported, "fake");
   }
-  Result<std::unique_ptr<fabric::TargetEndpoint>> open_target(const fabric::TargetOptions&) override {
+  Result<std::unique_ptr<fabric::TargetEndpoint>> open_target(
+      const fabric::TargetOptions&) override {
     return Error::make(Errc::unsupported, "fake");
   }
   Status admit_peer(const fabric::Address&) override { return {}; }

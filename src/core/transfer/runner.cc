@@ -1,11 +1,10 @@
 #include "core/transfer/runner.h"
 
-#include <pthread.h>
+#include "core/base/assert.h"
 
 #include <algorithm>
+#include <pthread.h>
 #include <utility>
-
-#include "core/base/assert.h"
 
 namespace farlift::transfer {
 namespace {
@@ -19,7 +18,8 @@ int milliseconds_until(Instant deadline, Instant now) noexcept {
 
 }  // namespace
 
-Result<std::unique_ptr<Runner>> Runner::create(fabric::Domain& domain, const Clock& clock, RunnerOptions options) {
+Result<std::unique_ptr<Runner>> Runner::create(fabric::Domain& domain, const Clock& clock,
+                                               RunnerOptions options) {
   TRY_ASSIGN(auto engine, Engine::create(domain, clock, options.engine));
   std::unique_ptr<Runner> runner(new Runner(clock, std::move(options), std::move(engine)));
   MutexLock lock(runner->join_mutex_);
@@ -104,7 +104,8 @@ void Runner::run() {
         if (stopping_) break;
       }
     }
-    // step() takes in wake-ups: one that belongs to a command, or to stop(), since the swap is gone by now.
+    // step() takes in wake-ups: one that belongs to a command, or to stop(), since the swap is gone
+    // by now.
     if (!moved && !more) engine_->wait(stopping ? milliseconds_until(deadline, clock_.now()) : -1);
   }
   engine_->close();

@@ -6,12 +6,19 @@
 //   ... lender->done(outcome) on the rail thread, once ...
 //   runner->stop();                               // or the destructor
 //
-// Invariants: what was accepted is reported exactly once; commands take effect in the order they came; after stop() the
-//             thread is gone, no memory lent is touched and every Lender is destroyed.
-// Threads:    any for all of it; done() runs on the rail thread, must not block, and may submit and cancel, but neither
-//             drain() nor stop().
-// Errors:     submit: exhausted when kQueuedMax jobs wait, closed after stop(). See Engine for what done() is told.
+// Invariants: what was accepted is reported exactly once; commands take effect in the order they
+//             came; after stop() the thread is gone, no memory lent is touched and every Lender is
+//             destroyed.
+// Threads:    any for all of it; done() runs on the rail thread, must not block, and may submit and
+//             cancel, but neither drain() nor stop().
+// Errors:     submit: exhausted when kQueuedMax jobs wait, closed after stop(). See Engine for what
+//             done() is told.
 #pragma once
+
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "core/transfer/engine.h"
 
 #include <cstddef>
 #include <memory>
@@ -19,11 +26,6 @@
 #include <thread>
 #include <variant>
 #include <vector>
-
-#include "core/base/clock.h"
-#include "core/base/mutex.h"
-#include "core/base/result.h"
-#include "core/transfer/engine.h"
 
 namespace farlift::transfer {
 
@@ -36,11 +38,12 @@ struct RunnerOptions {
 
 class Runner {
  public:
-  // Jobs accepted and not yet seen by the rail thread. Bindings and cancellations are not limited: there are at most as
-  // many as connections and transfers, which their owners bound.
+  // Jobs accepted and not yet seen by the rail thread. Bindings and cancellations are not limited:
+  // there are at most as many as connections and transfers, which their owners bound.
   static constexpr std::size_t kQueuedMax = 16384;
 
-  static Result<std::unique_ptr<Runner>> create(fabric::Domain& domain, const Clock& clock, RunnerOptions options);
+  static Result<std::unique_ptr<Runner>> create(fabric::Domain& domain, const Clock& clock,
+                                                RunnerOptions options);
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
   ~Runner();  // stop()
@@ -80,7 +83,8 @@ class Runner {
 
   const Clock& clock_;
   const RunnerOptions options_;
-  const std::unique_ptr<Engine> engine_;  // the rail thread's, but for draw_id(), wake() and stats()
+  const std::unique_ptr<Engine>
+      engine_;  // the rail thread's, but for draw_id(), wake() and stats()
 
   mutable Mutex mutex_;
   CondVar idle_;

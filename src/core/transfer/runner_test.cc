@@ -1,14 +1,14 @@
 #include "core/transfer/runner.h"
 
-#include <atomic>
-#include <future>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "core/digest/crc32c.h"
 #include "core/transfer/crc_pool.h"
 #include "core/transfer/fake_fabric.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <vector>
 
 namespace farlift::transfer {
 namespace {
@@ -51,7 +51,8 @@ struct Scene {
     return job;
   }
   template <class Change>
-  void change(Change set) FARLIFT_TS(no_thread_safety_analysis) {  // it cannot follow the mutex into a lambda
+  void change(Change set)
+      FARLIFT_TS(no_thread_safety_analysis) {  // it cannot follow the mutex into a lambda
     MutexLock lock(world.mutex);
     set(world);
   }
@@ -74,12 +75,14 @@ TEST(Runner, many_threads_submit_and_each_hears_once) {
       scene.runner->bind(fake::peer_address(t));
       for (std::uint64_t i = 0; i < 50; ++i) {
         const std::uint64_t key = t * 50 + i;
-        auto memory = std::make_shared<std::vector<std::byte>>(i % 10 == 0 ? Scene::kWindow : 1 + i * 20);
+        auto memory =
+            std::make_shared<std::vector<std::byte>>(i % 10 == 0 ? Scene::kWindow : 1 + i * 20);
         Job job = Scene::read(t, key, *memory);
         auto lender = lend([&, memory, key](const TransferOutcome& outcome) {
           told.fetch_add(1);
           const std::vector<std::byte> expected(memory->size(), static_cast<std::byte>(key));
-          if (outcome.status.ok() && *memory == expected && outcome.crc == digest::crc32c(expected)) right.fetch_add(1);
+          if (outcome.status.ok() && *memory == expected && outcome.crc == digest::crc32c(expected))
+            right.fetch_add(1);
         });
         ASSERT_TRUE(scene.runner->submit(std::move(job), std::move(lender)).ok());
       }
@@ -102,7 +105,8 @@ TEST(Runner, cancelling_from_another_thread) {
   std::vector<std::byte> memory(5000);
   std::promise<TransferOutcome> promise;
   auto job = Scene::read(1, 1, memory);
-  const auto id = scene.runner->submit(std::move(job), lend([&](const TransferOutcome& o) { promise.set_value(o); }));
+  const auto id = scene.runner->submit(
+      std::move(job), lend([&](const TransferOutcome& o) { promise.set_value(o); }));
   ASSERT_TRUE(id.ok());
   scene.wait_for_posts(5);
   scene.runner->cancel(*id);
@@ -117,7 +121,9 @@ TEST(Runner, stopping_aborts_what_stalls) {
   std::vector<std::byte> memory(5000);
   TransferOutcome outcome;
   auto job = Scene::read(1, 1, memory);
-  ASSERT_TRUE(scene.runner->submit(std::move(job), lend([&](const TransferOutcome& o) { outcome = o; })).ok());
+  ASSERT_TRUE(
+      scene.runner->submit(std::move(job), lend([&](const TransferOutcome& o) { outcome = o; }))
+          .ok());
   scene.wait_for_posts(5);
   scene.runner->stop();
   EXPECT_EQ(outcome.status.code(), Errc::aborted);
@@ -138,7 +144,9 @@ TEST(Runner, stopping_closes_over_what_ignores_even_that) {
   std::vector<std::byte> memory(5000);
   TransferOutcome outcome;
   auto job = Scene::read(1, 1, memory);
-  ASSERT_TRUE(scene.runner->submit(std::move(job), lend([&](const TransferOutcome& o) { outcome = o; })).ok());
+  ASSERT_TRUE(
+      scene.runner->submit(std::move(job), lend([&](const TransferOutcome& o) { outcome = o; }))
+          .ok());
   scene.wait_for_posts(5);
   scene.runner->stop();
   EXPECT_EQ(outcome.status.code(), Errc::aborted);
@@ -153,17 +161,21 @@ TEST(Runner, a_full_queue_is_an_answer) {
   auto leaving = leave.get_future();
   std::vector<std::byte> memory(10);
   auto job = Scene::read(1, 1, memory);
-  ASSERT_TRUE(scene.runner->submit(std::move(job), lend([&](const TransferOutcome&) {
-    entered.set_value();
-    leaving.wait();
-  })).ok());
+  ASSERT_TRUE(scene.runner
+                  ->submit(std::move(job), lend([&](const TransferOutcome&) {
+                             entered.set_value();
+                             leaving.wait();
+                           }))
+                  .ok());
   entered.get_future().wait();
   std::atomic<std::size_t> told{0};
   Job nothing;
   nothing.peer = fake::peer_address(1);
   for (std::size_t i = 0; i < Runner::kQueuedMax; ++i) {
     Job copy = nothing;
-    ASSERT_TRUE(scene.runner->submit(std::move(copy), lend([&told](const TransferOutcome&) { ++told; })).ok());
+    ASSERT_TRUE(
+        scene.runner->submit(std::move(copy), lend([&told](const TransferOutcome&) { ++told; }))
+            .ok());
   }
   std::unique_ptr<Lender> lender = lend([](const TransferOutcome&) {});
   EXPECT_EQ(scene.runner->submit(std::move(nothing), std::move(lender)).code(), Errc::exhausted);
@@ -181,8 +193,8 @@ TEST(Runner, done_may_submit) {
   std::function<void()> next = [&] {
     auto job = Scene::read(1, 1, memory);
     auto id = scene.runner->submit(std::move(job), lend([&](const TransferOutcome&) {
-      if (++rounds < 100) next();
-    }));
+                                     if (++rounds < 100) next();
+                                   }));
     EXPECT_TRUE(id.ok());
   };
   next();
@@ -198,13 +210,15 @@ TEST(Runner, a_fence_under_load_leaves_nothing_lent) {
   for (int i = 0; i < 300; ++i) {
     auto memory = std::make_shared<std::vector<std::byte>>(8000);
     auto job = Scene::read(static_cast<unsigned>(i % 5), 1, *memory);
-    ASSERT_TRUE(scene.runner->submit(std::move(job), lend([&, memory](const TransferOutcome& outcome) {
-      ++told;
-      if (scene.world.lent(*memory)) ++lent;
-      if (outcome.status.ok()) {
-        EXPECT_EQ(*memory, std::vector<std::byte>(8000, std::byte{1}));
-      }
-    })).ok());
+    ASSERT_TRUE(scene.runner
+                    ->submit(std::move(job), lend([&, memory](const TransferOutcome& outcome) {
+                               ++told;
+                               if (scene.world.lent(*memory)) ++lent;
+                               if (outcome.status.ok()) {
+                                 EXPECT_EQ(*memory, std::vector<std::byte>(8000, std::byte{1}));
+                               }
+                             }))
+                    .ok());
   }
   scene.runner->drain();
   EXPECT_EQ(told.load(), 300);

@@ -1,13 +1,13 @@
 #include "core/transfer/transfer.h"
 
+#include "core/base/assert.h"
+#include "core/base/mutex.h"
+#include "core/transfer/crc_pool.h"
+
 #include <algorithm>
 #include <deque>
 #include <limits>
 #include <utility>
-
-#include "core/base/assert.h"
-#include "core/base/mutex.h"
-#include "core/transfer/crc_pool.h"
 
 namespace farlift::transfer {
 namespace {
@@ -36,7 +36,8 @@ Result<Length> checked_length(const TransferRequest& request) {
     // Only what is still missing is added, so the sum cannot wrap.
     room += std::min(window.length, length - room);
   }
-  if (room < length) return Error::make(Errc::out_of_range, "remote windows are shorter than the value");
+  if (room < length)
+    return Error::make(Errc::out_of_range, "remote windows are shorter than the value");
   return length;
 }
 
@@ -61,8 +62,8 @@ struct Transfer::State : std::enable_shared_from_this<State> {
   std::deque<PieceCrc> crcs;  // in the value's order; elements stay where they are while it grows
   TransferOutcome result;
 
-  // Pieces in the hands of the CrcPool. A pool thread lowers the count and wakes the driver under the mutex, so that
-  // whoever has seen the count at zero knows that nobody will wake it any more.
+  // Pieces in the hands of the CrcPool. A pool thread lowers the count and wakes the driver under
+  // the mutex, so that whoever has seen the count at zero knows that nobody will wake it any more.
   mutable Mutex hash_mutex;
   CondVar hash_idle;
   std::uint32_t hashing GUARDED_BY(hash_mutex) = 0;
@@ -93,8 +94,8 @@ fabric::Operation Transfer::State::next_operation() {
   while (window_at == request.remote[window].length.raw()) ++window, window_at = 0;
   const LocalSpan& from = request.local[span];
   const RemoteWindow& to = request.remote[window];
-  const std::uint64_t now = std::min({std::uint64_t{from.bytes.size() - span_at}, to.length.raw() - window_at,
-                                      request.piece_max.raw()});
+  const std::uint64_t now = std::min({std::uint64_t{from.bytes.size() - span_at},
+                                      to.length.raw() - window_at, request.piece_max.raw()});
   ASSERT(now > 0);
   fabric::Operation operation;
   operation.kind = request.kind;
@@ -122,7 +123,8 @@ std::uint32_t Transfer::State::take_slot() {
   return slot;
 }
 
-Transfer::Transfer(fabric::Initiator& initiator, TransferRequest request, std::uint32_t context_high)
+Transfer::Transfer(fabric::Initiator& initiator, TransferRequest request,
+                   std::uint32_t context_high)
     : state_(std::make_shared<State>(initiator, std::move(request), context_high)) {
   State& s = *state_;
   ASSERT(s.request.piece_max.raw() > 0 && s.request.in_flight_max > 0);
@@ -161,7 +163,8 @@ PostResult Transfer::post(std::uint32_t at_most) {
     const std::uint32_t index = s.take_slot();
     operation.context = s.context_base + index;
     Slot& slot = s.slots[index];
-    slot = Slot{operation.local, nullptr, s.request.clock != nullptr ? s.request.clock->now() : Instant(), true};
+    slot = Slot{operation.local, nullptr,
+                s.request.clock != nullptr ? s.request.clock->now() : Instant(), true};
     const Status posted = s.initiator->post(operation);
     if (!posted.ok()) {
       slot.used = false;
@@ -199,7 +202,8 @@ void Transfer::take(const fabric::Completion& completion) {
   if (!s.hash_elsewhere(slot)) slot.piece->crc = digest::crc32c(slot.bytes);
 }
 
-// False when the piece is to be hashed here: the value is small, there is no pool, or its queue is full.
+// False when the piece is to be hashed here: the value is small, there is no pool, or its queue is
+// full.
 bool Transfer::State::hash_elsewhere(const Slot& slot) {
   if (request.crc_pool == nullptr || length <= kInlineHashMax) return false;
   {
@@ -239,7 +243,8 @@ bool Transfer::done() const noexcept {
 TransferOutcome Transfer::outcome() const {
   ASSERT(done());
   TransferOutcome outcome = state_->result;
-  for (const PieceCrc& piece : state_->crcs) outcome.crc = digest::crc32c_combine(outcome.crc, piece.crc, piece.length);
+  for (const PieceCrc& piece : state_->crcs)
+    outcome.crc = digest::crc32c_combine(outcome.crc, piece.crc, piece.length);
   return outcome;
 }
 

@@ -1,16 +1,15 @@
-// What a value costs on its way over the software provider, driven by the caller's own loop or by a rail thread, with and
-// without checking.
-#include <poll.h>
-
-#include <chrono>
-#include <future>
-#include <vector>
-
-#include <benchmark/benchmark.h>
-
+// What a value costs on its way over the software provider, driven by the caller's own loop or by a
+// rail thread, with and without checking.
 #include "core/fabric/soft/soft.h"
 #include "core/transfer/crc_pool.h"
 #include "core/transfer/runner.h"
+
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <future>
+#include <poll.h>
+#include <vector>
 
 namespace farlift::transfer {
 namespace {
@@ -49,7 +48,8 @@ void by_engine(benchmark::State& state, fabric::OpKind kind, bool crc) {
   engine->bind(setup.target->address());
   for (auto _ : state) {
     bool ok = false;
-    engine->submit(setup.job(kind, crc), lend([&ok](const TransferOutcome& o) { ok = o.status.ok(); }));
+    engine->submit(setup.job(kind, crc),
+                   lend([&ok](const TransferOutcome& o) { ok = o.status.ok(); }));
     while (engine->live() > 0) {
       if (engine->step()) continue;
       pollfd p{engine->wait_fd(), POLLIN, 0};
@@ -73,7 +73,8 @@ void by_runner(benchmark::State& state, fabric::OpKind kind, bool crc, std::size
   for (auto _ : state) {
     std::promise<bool> promise;
     auto lender = lend([&promise](const TransferOutcome& o) { promise.set_value(o.status.ok()); });
-    if (!runner->submit(setup.job(kind, crc), std::move(lender)).ok() || !promise.get_future().get()) {
+    if (!runner->submit(setup.job(kind, crc), std::move(lender)).ok() ||
+        !promise.get_future().get()) {
       state.SkipWithError("transfer failed");
     }
   }
@@ -81,13 +82,26 @@ void by_runner(benchmark::State& state, fabric::OpKind kind, bool crc, std::size
 }
 
 using fabric::OpKind;
-BENCHMARK_CAPTURE(by_engine, write, OpKind::write, false)->RangeMultiplier(16)->Range(4 << 10, 64 << 20)->UseRealTime();
-BENCHMARK_CAPTURE(by_runner, write, OpKind::write, false, 0)->RangeMultiplier(16)->Range(4 << 10, 64 << 20)->UseRealTime();
-BENCHMARK_CAPTURE(by_runner, read, OpKind::read, false, 0)->RangeMultiplier(16)->Range(4 << 10, 64 << 20)->UseRealTime();
+BENCHMARK_CAPTURE(by_engine, write, OpKind::write, false)
+    ->RangeMultiplier(16)
+    ->Range(4 << 10, 64 << 20)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(by_runner, write, OpKind::write, false, 0)
+    ->RangeMultiplier(16)
+    ->Range(4 << 10, 64 << 20)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(by_runner, read, OpKind::read, false, 0)
+    ->RangeMultiplier(16)
+    ->Range(4 << 10, 64 << 20)
+    ->UseRealTime();
 BENCHMARK_CAPTURE(by_runner, read_checked_here, OpKind::read, true, 0)
-    ->RangeMultiplier(16)->Range(4 << 10, 64 << 20)->UseRealTime();
+    ->RangeMultiplier(16)
+    ->Range(4 << 10, 64 << 20)
+    ->UseRealTime();
 BENCHMARK_CAPTURE(by_runner, read_checked_by_pool, OpKind::read, true, 1)
-    ->RangeMultiplier(16)->Range(4 << 10, 64 << 20)->UseRealTime();
+    ->RangeMultiplier(16)
+    ->Range(4 << 10, 64 << 20)
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace farlift::transfer

@@ -1,15 +1,15 @@
 #include "core/transfer/transfer.h"
 
-#include <condition_variable>
-#include <mutex>
-#include <numeric>
-#include <vector>
+#include "core/transfer/crc_pool.h"
+#include "core/transfer/fake_fabric.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "core/transfer/crc_pool.h"
-#include "core/transfer/fake_fabric.h"
+#include <condition_variable>
+#include <mutex>
+#include <numeric>
+#include <vector>
 
 namespace farlift::transfer {
 namespace {
@@ -25,7 +25,8 @@ std::vector<std::byte> pattern(std::size_t length, std::uint64_t seed) {
   return {bytes.begin(), bytes.end()};
 }
 
-// One value, its local memory cut into spans and its remote memory into windows, each with canaries around it.
+// One value, its local memory cut into spans and its remote memory into windows, each with canaries
+// around it.
 struct Scene {
   fake::World world;
   fake::Domain domain{world};
@@ -37,7 +38,8 @@ struct Scene {
   static constexpr std::size_t kMargin = 16;
   static constexpr std::byte kCanary{0xEE};
 
-  Scene(std::uint64_t seed, OpKind kind, const std::vector<std::size_t>& spans, const std::vector<std::size_t>& windows)
+  Scene(std::uint64_t seed, OpKind kind, const std::vector<std::size_t>& spans,
+        const std::vector<std::size_t>& windows)
       : world(seed) {
     request.kind = kind;
     request.peer = peer;
@@ -70,7 +72,8 @@ struct Scene {
   }
   std::vector<std::byte> local() const {
     std::vector<std::byte> all;
-    for (const LocalSpan& span : request.local) all.insert(all.end(), span.bytes.begin(), span.bytes.end());
+    for (const LocalSpan& span : request.local)
+      all.insert(all.end(), span.bytes.begin(), span.bytes.end());
     return all;
   }
   void put_remote(std::span<const std::byte> bytes) {
@@ -92,14 +95,17 @@ struct Scene {
         const bool value = i >= kMargin && i < kMargin + now;
         EXPECT_TRUE(value || memory[i] == kCanary);
       }
-      all.insert(all.end(), memory.begin() + kMargin, memory.begin() + static_cast<std::ptrdiff_t>(kMargin + now));
+      all.insert(all.end(), memory.begin() + kMargin,
+                 memory.begin() + static_cast<std::ptrdiff_t>(kMargin + now));
     }
     return all;
   }
   bool local_margins_intact() const {
     return std::all_of(locals.begin(), locals.end(), [](const std::vector<std::byte>& memory) {
-      return std::all_of(memory.begin(), memory.begin() + kMargin, [](std::byte b) { return b == kCanary; }) &&
-             std::all_of(memory.end() - kMargin, memory.end(), [](std::byte b) { return b == kCanary; });
+      return std::all_of(memory.begin(), memory.begin() + kMargin,
+                         [](std::byte b) { return b == kCanary; }) &&
+             std::all_of(memory.end() - kMargin, memory.end(),
+                         [](std::byte b) { return b == kCanary; });
     });
   }
 
@@ -110,7 +116,8 @@ struct Scene {
       for (std::size_t i = 0; i < count; ++i) transfer.on_completion(completions[i]);
       if (count == 0) {
         transfer.resume();
-        if (!transfer.done() && transfer.in_flight() == 0 && !transfer.wants_to_post()) initiator->wait(100);
+        if (!transfer.done() && transfer.in_flight() == 0 && !transfer.wants_to_post())
+          initiator->wait(100);
       }
     }
   }
@@ -333,7 +340,8 @@ TEST(Transfer, a_full_pool_or_a_small_value_is_hashed_at_once) {
     cv.notify_all();
   };
   ASSERT_TRUE(pool.try_submit(block));
-  for (const std::size_t length : {std::size_t{kInlineHashMax.raw()}, std::size_t{kInlineHashMax.raw() + 1}}) {
+  for (const std::size_t length :
+       {std::size_t{kInlineHashMax.raw()}, std::size_t{kInlineHashMax.raw() + 1}}) {
     if (length > kInlineHashMax.raw()) {
       while (pool.try_submit([] {})) continue;
     }
@@ -349,10 +357,11 @@ TEST(Transfer, a_full_pool_or_a_small_value_is_hashed_at_once) {
   release();
 }
 
-// Whatever the cuts, the order of completions and the Initiator's moods: the right bytes in the right places, the CRC of
-// them, nothing else touched, and never more out than allowed.
+// Whatever the cuts, the order of completions and the Initiator's moods: the right bytes in the
+// right places, the CRC of them, nothing else touched, and never more out than allowed.
 RC_GTEST_PROP(Transfer, moves_exactly_the_value, (std::uint64_t seed)) {
-  const auto sizes = rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, 400));
+  const auto sizes =
+      rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, 400));
   const auto spans = *sizes;
   auto windows = *sizes;
   const std::size_t length = std::accumulate(spans.begin(), spans.end(), std::size_t{0});

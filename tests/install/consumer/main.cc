@@ -1,9 +1,9 @@
 // What a user of the installed library writes; needs no server.
+#include <farlift/client.h>
+
 #include <cstdio>
 #include <cstring>
 #include <span>
-
-#include <farlift/client.h>
 
 int main() {
   const char text[] = "123456789";

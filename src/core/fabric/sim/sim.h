@@ -58,7 +58,7 @@ struct SimEvent {
   std::uint64_t operation = 0;
   std::uint64_t offset = 0;  // of move: from the start of the operation
   std::uint64_t length = 0;
-  Errc code{};               // of a failed completion
+  Errc code{};  // of a failed completion
   friend bool operator==(const SimEvent&, const SimEvent&) noexcept = default;
 };
 

@@ -43,7 +43,7 @@ enum class Protocol : std::uint8_t { resp2 = 2, resp3 = 3 };
 struct ConnectionOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 6379;
-  std::string unix_path = {};  // when not empty, used instead of host and port
+  std::string unix_path = {};               // when not empty, used instead of host and port
   std::optional<net::TlsOptions> tls = {};  // absent: plain
   // Made from `tls` once for many connections; may be null.
   std::shared_ptr<const net::TlsContext> tls_context = {};
