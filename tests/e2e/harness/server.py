@@ -236,6 +236,15 @@ class Server:
                 os.kill(self.pid, signal.SIGCONT)
 
 
+class Attached(Server):
+    """A server that another process owns: it can be talked to, not started or stopped."""
+
+    def __init__(self, port: int):
+        self.port = port
+        self.connections = []
+        self.process = None
+
+
 def make_certificates(directory: Path) -> None:
     """A throw-away authority and a certificate for 127.0.0.1 and localhost."""
     def openssl(*words: str) -> None:
