@@ -35,8 +35,9 @@ struct RdmaConfiguration {
   // Compare the CRC-32C of what landed with the server's. Off: receipts are unverified; for
   // measurements only.
   bool verify = true;
-  // Soft only: microseconds to poll before sleeping while a reply is awaited. 0: never spin.
-  unsigned spin_us = 0;
+  // Soft only: microseconds to poll before sleeping while a reply is awaited, on a machine with
+  // more than one core and while it pays. 0: never.
+  unsigned spin_us = 100;
   // Soft only: let a server on the same host move bytes by process_vm_readv. Off: always by TCP.
   bool host_lane = true;
 };

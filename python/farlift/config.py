@@ -110,7 +110,8 @@ class RdmaConfiguration:
     connections: how many transfers may run at once, 1 to 1024. With 1 transfers share the connection of ordinary commands;
         with more they have that many connections of their own, and every one of them uses the same registrations.
     verify: compare the CRC-32C of what landed with the server's. False makes receipts unverified; for measurements only.
-    spin_us: soft only, microseconds (0 to 10000) to poll before sleeping while a reply is awaited.
+    spin_us: soft only, microseconds (0 to 10000) to poll before sleeping while a reply is awaited; on a machine with
+        more than one core, and while it pays.
     host_lane: soft only. False: bytes take the network lane even when client and server share a host.
 
     Raises TypeError or ValueError for values out of range.
@@ -120,7 +121,7 @@ class RdmaConfiguration:
     interface: Optional[str] = None
     connections: int = 1
     verify: bool = True
-    spin_us: int = 0
+    spin_us: int = 100
     host_lane: bool = True
 
     def __post_init__(self) -> None:

@@ -353,7 +353,19 @@ bool Services::transfer_inline(TransferAsk& ask) {
   }
   inline_engine_->submit(id, make_job(*services_.front(), *shared), make_lender(shared, true));
   drive(*inline_engine_);
+  linger(shared->length);
   return true;
+}
+
+void Services::linger(Length length) {
+  // With more than one under way, serving the others is better than waiting for one.
+  if (inline_engine_->live() != 1) return;
+  const Duration budget = spin_.budget();
+  if (budget.count() == 0) return;
+  const Instant until =
+      clock_.now() + budget + std::chrono::microseconds(length.raw() / kLingerBytesPerUsec);
+  while (inline_engine_->live() > 0 && clock_.now() < until) (void)inline_engine_->step();
+  spin_.count(inline_engine_->live() == 0);
 }
 
 void Services::on_done(const SharedAsk& ask, const transfer::TransferOutcome& outcome,

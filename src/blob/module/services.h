@@ -14,6 +14,7 @@
 #include "blob/module/counters.h"
 #include "blob/module/settings.h"
 #include "blob/wire/operands.h"
+#include "core/base/adaptive_spin.h"
 #include "core/base/clock.h"
 #include "core/base/prng.h"
 #include "core/transfer/crc_pool.h"
@@ -48,6 +49,12 @@ struct TransferAsk {
 
 class Services {
  public:
+  // The main thread polls at most this long, and the time the bytes take at kLingerBytesPerUsec,
+  // for the end of the one small transfer it has under way: sleeping, being woken and unblocking
+  // the client cost several times as much. A peer that keeps being later is not waited for.
+  static constexpr Duration kLingerLongest = std::chrono::microseconds(50);
+  static constexpr std::uint64_t kLingerBytesPerUsec = 2000;
+
   Services(const Settings& settings, const Clock& clock, Counters& counters);
   ~Services();
 
@@ -98,6 +105,7 @@ class Services {
   bool start_rails(Service& service, std::size_t count);
   void start_inline();
   void stop_inline();
+  void linger(Length length);
   void release(const Binding& binding);
   Service* fallback();       // nullptr while it is not open
   Service* open_fallback();  // opens it on first use; takes its time
@@ -117,7 +125,8 @@ class Services {
   std::vector<std::unique_ptr<Service>> services_;
   std::vector<fabric::Address> announced_;
   std::unique_ptr<transfer::Engine> inline_engine_;
-  CopyPool handing_over_{1};  // opening libfabric would hold up a rail, or the server
+  AdaptiveSpin spin_{kLingerLongest};  // of the main thread over a small transfer
+  CopyPool handing_over_{1};           // opening libfabric would hold up a rail, or the server
   Mutex mutex_;
   Prng prng_ GUARDED_BY(mutex_);
   std::unique_ptr<Service> fallback_ GUARDED_BY(mutex_);

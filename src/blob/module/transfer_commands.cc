@@ -15,9 +15,11 @@
 namespace farlift::blob {
 namespace {
 
-// Objects up to this length are moved by the main thread itself: two thread hops cost more than the
-// bytes.
+// Objects up to this length are copied in and out of RESP by the main thread itself: two thread
+// hops cost more than the bytes.
 constexpr std::uint64_t kInlineBytesMax = 256 * 1024;
+// The same for transfers. What a plain GET of this length costs the main thread is more.
+constexpr std::uint64_t kInlineTransferBytesMax = 1024 * 1024;
 
 bool small(Length length) { return length.raw() <= kInlineBytesMax; }
 
@@ -69,7 +71,7 @@ TransferAsk ask_for(Operation& op, fabric::OpKind kind, const std::vector<wire::
 
 int run(vk::Ctx* ctx, std::unique_ptr<Operation> op, TransferAsk ask) {
   Services& services = module().services();
-  if (small(ask.length) && services.transfer_inline(ask)) {
+  if (ask.length.raw() <= kInlineTransferBytesMax && services.transfer_inline(ask)) {
     if (op->completed()) return op->reply(ctx);
     Operation::block(ctx, std::move(op));
     return vk::kOk;

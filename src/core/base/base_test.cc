@@ -1,3 +1,4 @@
+#include "core/base/adaptive_spin.h"
 #include "core/base/bounded_queue.h"
 #include "core/base/clock.h"
 #include "core/base/gate.h"
@@ -161,6 +162,27 @@ TEST(ManualClock, moves_only_when_told) {
   EXPECT_EQ(clock.now(), start);
   clock.advance(std::chrono::seconds(1));
   EXPECT_EQ(clock.now() - start, std::chrono::seconds(1));
+}
+
+TEST(AdaptiveSpin, rests_after_misses_and_tries_again) {
+  AdaptiveSpin spin(std::chrono::microseconds(50), 2);
+  for (std::uint32_t i = 0; i < AdaptiveSpin::kMissesMax; ++i) {
+    EXPECT_EQ(spin.budget(), std::chrono::microseconds(50));
+    spin.count(false);
+  }
+  for (std::uint32_t i = 0; i < AdaptiveSpin::kRests; ++i) EXPECT_EQ(spin.budget().count(), 0);
+  EXPECT_EQ(spin.budget(), std::chrono::microseconds(50));
+  spin.count(false);  // a single miss of the trial is enough to rest again
+  EXPECT_EQ(spin.budget().count(), 0);
+}
+
+TEST(AdaptiveSpin, goes_on_while_it_pays_and_never_on_one_core) {
+  AdaptiveSpin spin(std::chrono::microseconds(50), 2);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_GT(spin.budget().count(), 0);
+    spin.count(i % 2 == 0);
+  }
+  EXPECT_EQ(AdaptiveSpin(std::chrono::microseconds(50), 1).budget().count(), 0);
 }
 
 std::string g_line;

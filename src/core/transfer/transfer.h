@@ -40,7 +40,7 @@ class CrcPool;
 
 // Values up to this length are hashed where they arrive: waking another thread costs more (some 45
 // us on a small virtual machine) than hashing them does.
-inline constexpr Length kInlineHashMax{256u << 10};
+inline constexpr Length kInlineHashMax{1u << 20};
 
 struct RemoteWindow {
   RKey key;

@@ -292,11 +292,12 @@ TEST(Transfer, times_its_operations) {
 
 TEST(Transfer, a_pool_hashes_large_values_and_done_waits_for_it) {
   CrcPool pool(1);
-  Scene scene(3, OpKind::read, {300'000, 200'000}, {500'000});
-  scene.request.piece_max = Length(50'000);
+  constexpr std::size_t kBytes = kInlineHashMax.raw() * 2;
+  Scene scene(3, OpKind::read, {kBytes / 4, kBytes / 4 * 3}, {kBytes});
+  scene.request.piece_max = Length(kBytes / 10);
   scene.request.compute_crc = true;
   scene.request.crc_pool = &pool;
-  const auto bytes = pattern(500'000, 4);
+  const auto bytes = pattern(kBytes, 4);
   scene.put_remote(bytes);
 
   // The pool is kept busy, so everything arrives before anything is hashed.

@@ -55,6 +55,9 @@ class SoftDomain final : public Domain {
   Counters& counters() noexcept { return counters_; }
   const Counters& counters() const noexcept { return counters_; }
   const Token16& boot() const noexcept { return boot_id_; }
+  bool same_host(const Token16& boot) const noexcept {
+    return boot == boot_id_ && boot_id_ != Token16{};
+  }
   bool host_lane_possible() const noexcept { return options_.host_lane && boot_id_ != Token16{}; }
 
  private:

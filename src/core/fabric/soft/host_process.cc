@@ -99,6 +99,11 @@ bool HostProcess::holds_other_end(int fd, std::uint32_t peer_fd) const noexcept 
          same(mine.remote, other.local);
 }
 
+void shorten_send_queue(int fd) noexcept {
+  // Only speed depends on it.
+  (void)::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kLocalSendQueueBytes, sizeof kLocalSendQueueBytes);
+}
+
 Token16 boot_id() noexcept {
   Token16 out{};
   const UniqueFd fd(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));

@@ -39,6 +39,12 @@ class HostProcess {
   std::uint32_t pid_ = 0;
 };
 
+// On one host the socket's queue is no pipe to fill but memory to copy through: a queue that grows
+// to megabytes pushes its own pages out of the cache, and halves the throughput or worse (measured,
+// docs/formats/soft.md). Both ends of a link within a host keep theirs short.
+inline constexpr int kLocalSendQueueBytes = 192 << 10;
+void shorten_send_queue(int fd) noexcept;
+
 // The kernel's boot id, zero when it cannot be read (then no host lane).
 Token16 boot_id() noexcept;
 

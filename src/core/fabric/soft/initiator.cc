@@ -18,7 +18,10 @@ constexpr int kEventsAtOnce = 64;
 }  // namespace
 
 SoftInitiator::SoftInitiator(SoftDomain& domain, const InitiatorOptions& options)
-    : domain_(domain), options_(options), reader_([this] { wake(); }) {
+    : domain_(domain),
+      options_(options),
+      spin_(std::chrono::microseconds(domain.options().spin_us)),
+      reader_([this] { wake(); }) {
   const std::uint32_t limit =
       options.in_flight_max == 0 ? kInFlightMax : std::min(options.in_flight_max, kInFlightMax);
   slots_.resize(limit);
@@ -161,12 +164,13 @@ std::size_t SoftInitiator::poll(std::span<Completion> out) {
 
 void SoftInitiator::wait(int timeout_ms) {
   if (!ready_.empty() || reader_.pending()) return;
-  const std::uint32_t spin_us = domain_.options().spin_us;
-  if (spin_us > 0 && timeout_ms != 0) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(spin_us);
-    do {
-      if (run(0)) return;
-    } while (std::chrono::steady_clock::now() < until);
+  if (const Duration budget = timeout_ms != 0 ? spin_.budget() : Duration(0); budget.count() > 0) {
+    const auto until = std::chrono::steady_clock::now() + budget;
+    bool event = false;
+    while (!(event = run(0)) && std::chrono::steady_clock::now() < until) {
+    }
+    spin_.count(event);
+    if (event) return;
   }
   run(timeout_ms);
 }

@@ -9,6 +9,7 @@
 // Threads: one; wake() from any. Errors: as core/fabric/fabric.h.
 #pragma once
 
+#include "core/base/adaptive_spin.h"
 #include "core/base/unique_fd.h"
 #include "core/fabric/soft/domain.h"
 #include "core/fabric/soft/host_reader.h"
@@ -122,6 +123,7 @@ class SoftInitiator final : public Initiator {
   std::size_t in_flight_ = 0;
   std::uint64_t serial_ = 0;
   std::deque<Completion> ready_;
+  AdaptiveSpin spin_;
   HostReader reader_;
 
   std::unordered_map<std::uint32_t, std::unique_ptr<InitiatorPeer>> peers_;

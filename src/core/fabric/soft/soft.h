@@ -18,7 +18,7 @@ struct SoftOptions {
   bool virtual_addressing = false;  // remote addresses are virtual addresses, else offsets
   bool host_lane = true;            // use process_vm_readv when both ends allow it
   bool key32 = false;               // 32-bit keys (under a DC key), else 64-bit
-  std::uint32_t spin_us = 0;        // longest spin before a blocking wait; 0: none
+  std::uint32_t spin_us = 0;  // longest spin before a blocking wait (adaptive_spin.h); 0: none
 };
 
 // invalid_argument: listen_ip is not a numeric address, or is one that nobody could connect to

@@ -176,7 +176,6 @@ bool SoftTarget::follow(int timeout_ms, int fd) {
 // `leading` tells whether the lead is still ours.
 bool SoftTarget::lead(int timeout_ms, int fd, bool stay, bool& leading) {
   const auto begin = std::chrono::steady_clock::now();
-  const std::chrono::microseconds spin(domain_.options().spin_us);
   for (;;) {
     int left_ms = timeout_ms;
     if (timeout_ms > 0) {
@@ -186,17 +185,19 @@ bool SoftTarget::lead(int timeout_ms, int fd, bool stay, bool& leading) {
     }
     pollfd polls[2] = {{epoll_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
     const nfds_t count = fd >= 0 ? 2 : 1;
-    if (spin.count() > 0 && left_ms != 0) {
-      const auto until = std::chrono::steady_clock::now() + spin;
-      while (::poll(polls, count, 0) == 0 && std::chrono::steady_clock::now() < until) {
+    int ready = 0;
+    if (const Duration budget = left_ms != 0 ? spin_.budget() : Duration(0); budget.count() > 0) {
+      const auto until = std::chrono::steady_clock::now() + budget;
+      while ((ready = ::poll(polls, count, 0)) == 0 && std::chrono::steady_clock::now() < until) {
       }
+      spin_.count(ready != 0);
     }
     if (fd < 0) {
       run_events(left_ms, leading);
       if (!stay || !leading || closed_.load(std::memory_order_relaxed)) return false;
       continue;
     }
-    const int ready = ::poll(polls, count, left_ms);
+    if (ready == 0) ready = ::poll(polls, count, left_ms);
     if (polls[1].revents != 0) return true;
     if (ready <= 0 || !run_events(0, leading) || !leading) return false;
     if (closed_.load(std::memory_order_relaxed) || timeout_ms == 0) return false;

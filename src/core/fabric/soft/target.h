@@ -12,6 +12,7 @@
 // Threads:    any. Errors: closed after close().
 #pragma once
 
+#include "core/base/adaptive_spin.h"
 #include "core/base/mutex.h"
 #include "core/base/unique_fd.h"
 #include "core/fabric/soft/domain.h"
@@ -61,7 +62,9 @@ class SoftTarget final : public TargetEndpoint {
   enum class Step : std::uint8_t { idle, more, ended };
 
   SoftTarget(SoftDomain& domain, const TargetOptions& options)
-      : domain_(domain), connections_max_(options.connections_max) {}
+      : domain_(domain),
+        connections_max_(options.connections_max),
+        spin_(std::chrono::microseconds(domain.options().spin_us)) {}
   Status start(const TargetOptions& options);
 
   // target.cc: events
@@ -106,6 +109,7 @@ class SoftTarget final : public TargetEndpoint {
 
   SoftDomain& domain_;
   const std::uint32_t connections_max_;
+  AdaptiveSpin spin_;
   Address address_;
   UniqueFd epoll_;
   UniqueFd listener_;
