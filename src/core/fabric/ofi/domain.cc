@@ -7,7 +7,11 @@
 #include "core/fabric/ofi/socket_address.h"
 #include "core/fabric/ofi/target.h"
 
+#include <algorithm>
 #include <cstring>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 namespace farlift::fabric::ofi {
@@ -46,6 +50,31 @@ std::uint64_t access_bits(Access access) noexcept {
   return bits;
 }
 
+bool is_epoll_set(int fd) noexcept {
+  epoll_event event{};
+  return ::epoll_wait(fd, &event, 1, 0) >= 0;  // anything else is EINVAL
+}
+
+int epoll_set_of(fid_cq* queue) noexcept {
+  pollfd fds[8] = {};
+  fi_wait_pollfd wait{};
+  wait.nfds = std::size(fds);
+  wait.fd = fds;
+  if (fi_control(&queue->fid, FI_GETWAIT, &wait) != 0) return -1;
+  for (const pollfd& entry : std::span(fds).first(std::min(wait.nfds, std::size(fds)))) {
+    if (is_epoll_set(entry.fd)) return entry.fd;
+  }
+  return -1;
+}
+
+// 1.17 enters what it was told about its descriptors into the list only as it waits for them.
+int progress_descriptor(fid_cq* queue) noexcept {
+  if (const int fd = epoll_set_of(queue); fd >= 0) return fd;
+  fi_cq_entry none{};
+  (void)fi_cq_sread(queue, &none, 1, nullptr, 1);  // nothing can come: no endpoint is bound yet
+  return epoll_set_of(queue);
+}
+
 }  // namespace
 
 Result<Address> endpoint_name(fid_ep* endpoint) {
@@ -78,17 +107,22 @@ Status OfiDomain::open_objects() {
     return fabric_error(rc, "open fabric");
   }
   fabric_.reset(fabric);
-  fid_domain* domain = nullptr;
-  if (const int rc = fi_domain(fabric, info_.get(), &domain, nullptr); rc != 0)
+  return open_domain(domain_, address_vector_);
+}
+
+Status OfiDomain::open_domain(UniqueFid<fid_domain>& domain,
+                              UniqueFid<fid_av>& address_vector) const {
+  fid_domain* opened = nullptr;
+  if (const int rc = fi_domain(fabric_.get(), info_.get(), &opened, nullptr); rc != 0)
     return fabric_error(rc, "open domain");
-  domain_.reset(domain);
+  domain.reset(opened);
   fi_av_attr attributes{};
   attributes.type = info_->domain_attr->av_type;
   fid_av* av = nullptr;
-  if (const int rc = fi_av_open(domain, &attributes, &av, nullptr); rc != 0) {
+  if (const int rc = fi_av_open(opened, &attributes, &av, nullptr); rc != 0) {
     return fabric_error(rc, "open address vector");
   }
-  address_vector_.reset(av);
+  address_vector.reset(av);
   return {};
 }
 
@@ -139,37 +173,56 @@ Result<std::unique_ptr<Registration>> OfiDomain::register_memory(const MemoryRef
   return std::unique_ptr<Registration>(std::move(registration));
 }
 
+// tcp: of the descriptors that its queue waits for we want the epoll set with the domain's sockets.
+// The other one announces completions; it is raised once and never lowered (1.17), and what
+// completes for us completes while we read.
 // rxm never takes a closed endpoint out of its queue's wait object, so the next blocking read of
 // that queue crashes (seen on 1.17, unchanged since). There, and where a provider has no wait
 // object, the caller polls.
-Result<CompletionQueue> OfiDomain::open_queue(std::size_t entries) const {
+Result<CompletionQueue> OfiDomain::open_queue(fid_domain* domain, std::size_t entries) const {
   fi_cq_attr attributes{};
   attributes.size = entries;
   attributes.format = FI_CQ_FORMAT_CONTEXT;
-  attributes.wait_obj = FI_WAIT_FD;
+  attributes.wait_obj = provider_ == Provider::tcp ? FI_WAIT_POLLFD : FI_WAIT_FD;
   CompletionQueue result;
   fid_cq* queue = nullptr;
-  if (provider_ != Provider::verbs &&
-      fi_cq_open(domain_.get(), &attributes, &queue, nullptr) == 0) {
+  if (provider_ != Provider::verbs && fi_cq_open(domain, &attributes, &queue, nullptr) == 0) {
     result.queue.reset(queue);
-    result.blocks = true;
-    return result;
+    result.blocks = provider_ != Provider::tcp;
+    result.progress_fd = result.blocks ? -1 : progress_descriptor(queue);
+    if (result.blocks || result.progress_fd >= 0) return result;
+    result.queue.reset();
   }
   attributes.wait_obj = FI_WAIT_NONE;
-  if (const int rc = fi_cq_open(domain_.get(), &attributes, &queue, nullptr); rc != 0) {
+  if (const int rc = fi_cq_open(domain, &attributes, &queue, nullptr); rc != 0) {
     return fabric_error(rc, "open completion queue");
   }
   result.queue.reset(queue);
   return result;
 }
 
-Result<UniqueFid<fid_ep>> OfiDomain::open_endpoint(fi_info* info, fid_cq* queue) const {
+Result<std::unique_ptr<Link>> OfiDomain::open_link(const Address& peer, std::size_t entries) const {
+  auto link = std::make_unique<Link>();
+  TRY_ASSIGN(const UniqueInfo info, endpoint_info(TargetOptions{}));
+  TRY(open_domain(link->domain, link->address_vector));
+  TRY_ASSIGN(link->queue, open_queue(link->domain.get(), entries));
+  const int inserted =
+      fi_av_insert(link->address_vector.get(), peer.bytes().data(), 1, &link->fi_addr, 0, nullptr);
+  if (inserted < 0) return fabric_error(inserted, "insert peer address");
+  if (inserted != 1) return Error::make(Errc::invalid_argument, "insert peer address");
+  TRY_ASSIGN(link->endpoint, open_endpoint(link->domain.get(), link->address_vector.get(),
+                                           info.get(), link->queue.queue.get()));
+  return link;
+}
+
+Result<UniqueFid<fid_ep>> OfiDomain::open_endpoint(fid_domain* domain, fid_av* address_vector,
+                                                   fi_info* info, fid_cq* queue) const {
   fid_ep* raw = nullptr;
-  if (const int rc = fi_endpoint(domain_.get(), info, &raw, nullptr); rc != 0) {
+  if (const int rc = fi_endpoint(domain, info, &raw, nullptr); rc != 0) {
     return fabric_error(rc, "open endpoint");
   }
   UniqueFid<fid_ep> endpoint(raw);
-  if (const int rc = fi_ep_bind(raw, &address_vector_->fid, 0); rc != 0)
+  if (const int rc = fi_ep_bind(raw, &address_vector->fid, 0); rc != 0)
     return fabric_error(rc, "bind endpoint");
   if (const int rc = fi_ep_bind(raw, &queue->fid, FI_TRANSMIT | FI_RECV); rc != 0) {
     return fabric_error(rc, "bind endpoint");
@@ -197,7 +250,10 @@ Result<TargetProgress*> OfiDomain::target_progress() {
   MutexLock lock(mutex_);
   if (progress_ == nullptr) {
     TRY_ASSIGN(CompletionQueue queue, open_queue(kTargetQueueEntries));
-    progress_ = std::make_unique<TargetProgress>(std::move(queue.queue), queue.blocks);
+    UniqueFd stop_event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!stop_event) return Error::from_errno("eventfd");
+    progress_ = std::make_unique<TargetProgress>(std::move(queue.queue), queue.blocks,
+                                                 queue.progress_fd, std::move(stop_event));
   }
   return progress_.get();
 }

@@ -24,7 +24,19 @@ namespace farlift::fabric::ofi {
 
 struct CompletionQueue {
   UniqueFid<fid_cq> queue;
-  bool blocks = false;  // fi_cq_sread and fi_cq_signal work
+  bool blocks = false;   // fi_cq_sread and fi_cq_signal work
+  int progress_fd = -1;  // libfabric's: readable when reading the queue may make progress (tcp)
+};
+
+// What the operations to one peer go through. On tcp that is a whole libfabric domain with its own
+// queue, so that nothing that goes wrong on one connection reaches another; on verbs it is an
+// endpoint on the initiator's queue, and the rest is empty. Members close in reverse.
+struct Link {
+  UniqueFid<fid_domain> domain;
+  UniqueFid<fid_av> address_vector;
+  CompletionQueue queue;
+  fi_addr_t fi_addr = FI_ADDR_UNSPEC;
+  UniqueFid<fid_ep> endpoint;
 };
 
 class OfiDomain final : public Domain {
@@ -46,9 +58,17 @@ class OfiDomain final : public Domain {
   Provider provider() const noexcept { return provider_; }
   const Clock& clock() const noexcept { return clock_; }
   bool endpoint_per_peer() const noexcept { return provider_ != Provider::efa; }
+  bool domain_per_peer() const noexcept { return provider_ == Provider::tcp; }
   Result<UniqueInfo> endpoint_info(const TargetOptions& options) const;
-  Result<UniqueFid<fid_ep>> open_endpoint(fi_info* info, fid_cq* queue) const;
-  Result<CompletionQueue> open_queue(std::size_t entries) const;
+  Result<UniqueFid<fid_ep>> open_endpoint(fi_info* info, fid_cq* queue) const {
+    return open_endpoint(domain_.get(), address_vector_.get(), info, queue);
+  }
+  Result<CompletionQueue> open_queue(std::size_t entries) const {
+    return open_queue(domain_.get(), entries);
+  }
+  // A domain of its own, with `peer` in its address vector; the endpoint listens, see
+  // listener_guard.h.
+  Result<std::unique_ptr<Link>> open_link(const Address& peer, std::size_t entries) const;
   Result<Address> canonical(const Address& peer) const;  // what admit_peer() checks
   struct Admitted {
     Address address;
@@ -67,6 +87,10 @@ class OfiDomain final : public Domain {
             const Clock& clock)
       : library_(std::move(library)), provider_(provider), clock_(clock), info_(std::move(info)) {}
   Status open_objects();
+  Status open_domain(UniqueFid<fid_domain>& domain, UniqueFid<fid_av>& address_vector) const;
+  Result<CompletionQueue> open_queue(fid_domain* domain, std::size_t entries) const;
+  Result<UniqueFid<fid_ep>> open_endpoint(fid_domain* domain, fid_av* address_vector, fi_info* info,
+                                          fid_cq* queue) const;
   void describe();
   Result<fid_mr*> register_under_random_key(const MemoryRef& memory, std::uint64_t access) const;
   Result<TargetProgress*> target_progress();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
@@ -16,7 +17,10 @@ namespace {
 constexpr std::size_t kQueueMargin = 64;  // entries beyond the operations we may have out
 constexpr int kImpatientMs = 1;           // a connection coming up raises nothing: look again
 constexpr int kSleepMaxMs = 1000;
-constexpr long kPollSleepNs = 50'000;  // between two looks at a queue that cannot block
+constexpr long kPollSleepNs = 50'000;     // between two looks at a queue that cannot block
+constexpr auto kRecheck = 20;             // ms; a link whose readiness was missed waits no longer
+constexpr std::uint32_t kEagerTries = 8;  // a connection is up after three events; then in peace
+constexpr auto kTryRest = std::chrono::milliseconds(1);
 constexpr auto kSpin =
     std::chrono::microseconds(30);  // before blocking: halves the round trip of 64 KiB
 
@@ -28,11 +32,13 @@ std::string key_of(const Address& address) {
 }  // namespace
 
 OfiInitiator::OfiInitiator(OfiDomain& domain, const InitiatorOptions& options,
-                           CompletionQueue queue, UniqueFd wake_event, std::uint32_t in_flight_max)
+                           CompletionQueue queue, UniqueFd wake_event, UniqueFd links_ready,
+                           std::uint32_t in_flight_max)
     : domain_(domain),
       connect_deadline_(options.connect_deadline),
       blocks_(queue.blocks),
       wake_event_(std::move(wake_event)),
+      links_ready_(std::move(links_ready)),
       slots_(in_flight_max),
       queue_(std::move(queue.queue)) {
   for (std::uint32_t i = 0; i < in_flight_max; ++i) free_.push_back(i);
@@ -46,8 +52,19 @@ Result<std::unique_ptr<OfiInitiator>> OfiInitiator::make(OfiDomain& domain,
   TRY_ASSIGN(CompletionQueue queue, domain.open_queue(in_flight_max + kQueueMargin));
   UniqueFd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) return Error::from_errno("eventfd");
-  std::unique_ptr<OfiInitiator> initiator(
-      new OfiInitiator(domain, options, std::move(queue), std::move(event), in_flight_max));
+  UniqueFd links_ready;
+  if (domain.domain_per_peer()) {
+    links_ready = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    interest.data.u64 = kWakeMark;
+    if (!links_ready ||
+        ::epoll_ctl(links_ready.get(), EPOLL_CTL_ADD, event.get(), &interest) != 0) {
+      return Error::from_errno("epoll");
+    }
+  }
+  std::unique_ptr<OfiInitiator> initiator(new OfiInitiator(
+      domain, options, std::move(queue), std::move(event), std::move(links_ready), in_flight_max));
   TRY_ASSIGN(const UniqueInfo info, domain.endpoint_info(TargetOptions{}));
   TRY_ASSIGN(initiator->base_endpoint_, domain.open_endpoint(info.get(), initiator->queue_.get()));
   TRY_ASSIGN(initiator->address_, endpoint_name(initiator->base_endpoint_.get()));
@@ -105,7 +122,7 @@ void OfiInitiator::remove_peer(PeerId peer) {
 void OfiInitiator::drop_if_unused(std::uint32_t index) {
   Peer* const peer = peers_[index].get();
   if (peer == nullptr || peer->references > 0 || peer->posted > 0 || !peer->failed.empty()) return;
-  peer->endpoint.reset();  // before the address that it uses goes
+  close_link(*peer);  // before the address that it uses goes
   domain_.release(peer->address);
   peers_[index].reset();
 }
@@ -144,19 +161,67 @@ Status OfiInitiator::post(const Operation& operation) {
   return {};
 }
 
-Result<fid_ep*> OfiInitiator::endpoint_of(Peer& peer) {
-  if (!domain_.endpoint_per_peer()) return base_endpoint_.get();
-  if (peer.endpoint == nullptr) {
+Result<std::unique_ptr<Link>> OfiInitiator::open_link(std::uint32_t index) {
+  const Peer& peer = *peers_[index];
+  std::unique_ptr<Link> link;
+  if (domain_.domain_per_peer()) {
+    TRY_ASSIGN(link, domain_.open_link(peer.address, slots_.size() + kQueueMargin));
+  } else {
     TRY_ASSIGN(const UniqueInfo info, domain_.endpoint_info(TargetOptions{}));
-    TRY_ASSIGN(peer.endpoint, domain_.open_endpoint(info.get(), queue_.get()));
-    TRY(close_door(peer.endpoint.get()));
+    link = std::make_unique<Link>();
+    link->fi_addr = peer.fi_addr;
+    TRY_ASSIGN(link->endpoint, domain_.open_endpoint(info.get(), queue_.get()));
   }
-  return peer.endpoint.get();
+  TRY(close_door(link->endpoint.get()));
+  if (!domain_.domain_per_peer()) return link;
+  if (link->queue.progress_fd < 0) {
+    links_polled_ = true;
+    return link;
+  }
+  epoll_event interest{};
+  interest.events = EPOLLIN;
+  interest.data.u64 = index;
+  if (::epoll_ctl(links_ready_.get(), EPOLL_CTL_ADD, link->queue.progress_fd, &interest) != 0) {
+    return Error::from_errno("epoll");
+  }
+  return link;
 }
 
-Result<OfiInitiator::Taken> OfiInitiator::try_post(Slot& slot, Peer& peer) {
-  TRY_ASSIGN(fid_ep* const endpoint, endpoint_of(peer));
+Result<fid_ep*> OfiInitiator::endpoint_of(std::uint32_t index) {
+  if (!domain_.endpoint_per_peer()) return base_endpoint_.get();
+  Peer& peer = *peers_[index];
+  if (peer.link == nullptr) {
+    TRY_ASSIGN(peer.link, open_link(index));
+  }
+  return peer.link->endpoint.get();
+}
+
+// Closing the endpoint is the fence for everything posted on it. What its queue still says is taken
+// before that goes, too. Where the endpoint does not close, the rest must stay.
+int OfiInitiator::close_link(Peer& peer) {
+  if (peer.link == nullptr) return 0;
+  const std::unique_ptr<Link> link = std::move(peer.link);
+  fid_cq* const queue = link->queue.queue != nullptr ? link->queue.queue.get() : queue_.get();
+  const Peer* const of = link->queue.queue != nullptr ? &peer : nullptr;
+  drain_queue(queue, of);
+  // The descriptor may live on in a child of this process, and would stay in the set.
+  if (link->queue.progress_fd >= 0) {
+    (void)::epoll_ctl(links_ready_.get(), EPOLL_CTL_DEL, link->queue.progress_fd, nullptr);
+  }
+  const int rc = close_fid(&link->endpoint.release()->fid);
+  drain_queue(queue, of);
+  if (rc != 0) {
+    (void)link->queue.queue.release();
+    (void)link->address_vector.release();
+    (void)link->domain.release();
+  }
+  return rc;
+}
+
+Result<OfiInitiator::Taken> OfiInitiator::try_post(Slot& slot) {
   const Operation& operation = slot.operation;
+  TRY_ASSIGN(fid_ep* const endpoint, endpoint_of(operation.peer.raw()));
+  const Peer& peer = *peers_[operation.peer.raw()];
   iovec local{operation.local.data(), operation.local.size()};
   fi_rma_iov remote{};
   remote.addr = operation.addr.raw();
@@ -170,7 +235,7 @@ Result<OfiInitiator::Taken> OfiInitiator::try_post(Slot& slot, Peer& peer) {
   message.msg_iov = &local;
   message.desc = &descriptor;
   message.iov_count = 1;
-  message.addr = peer.fi_addr;
+  message.addr = peer.link != nullptr ? peer.link->fi_addr : peer.fi_addr;
   message.rma_iov = &remote;
   message.rma_iov_count = 1;
   message.context = &slot.context;
@@ -185,13 +250,18 @@ Result<OfiInitiator::Taken> OfiInitiator::try_post(Slot& slot, Peer& peer) {
 }
 
 void OfiInitiator::retry_waiting(Peer& peer, Instant now) {
+  if (!peer.failed.empty()) return;  // the link is broken, and settle() has yet to close it
+  // A peer that refuses would be tried again as fast as it can say no.
+  if (peer.blocked && ++peer.tries > kEagerTries && now - peer.tried < kTryRest) return;
+  peer.tried = now;
   while (!peer.waiting.empty()) {
     const std::uint32_t index = peer.waiting.front();
-    auto taken = try_post(slots_[index], peer);
+    auto taken = try_post(slots_[index]);
     if (taken.ok() && taken.value() == Taken::no) break;
     peer.waiting.pop_front();
     --waiting_;
     peer.blocked = false;
+    peer.probe.reset();
     if (taken.ok()) {
       slots_[index].state = SlotState::posted;
       ++peer.posted;
@@ -209,11 +279,26 @@ void OfiInitiator::retry_waiting(Peer& peer, Instant now) {
   } else if (!peer.blocked) {
     peer.blocked = true;
     peer.blocked_since = now;
-  } else if (now - peer.blocked_since >= connect_deadline_) {
-    peer.blocked = false;
-    fail_waiting(peer, Error::make(Errc::unreachable, "connect to peer"));
-    peer.endpoint.reset();  // nothing was posted on it
+    peer.tries = 0;
+    peer.probe.reset();
+  } else {
+    wait_for_connection(peer, now);
   }
+}
+
+// Nobody is waited for who refuses a plain connection, too.
+void OfiInitiator::wait_for_connection(Peer& peer, Instant now) {
+  const Instant deadline = peer.blocked_since + connect_deadline_;
+  bool over = now >= deadline;
+  if (!over && domain_.provider() == Provider::tcp && peer.tries > kEagerTries) {
+    if (!peer.probe) peer.probe.emplace(peer.address, deadline);
+    over = peer.probe->ask(now) == ListenerProbe::Answer::lost;
+  }
+  if (!over) return;
+  peer.blocked = false;
+  peer.probe.reset();
+  fail_waiting(peer, Error::make(Errc::unreachable, "connect to peer"));
+  close_link(peer);  // nothing was posted on it
 }
 
 void OfiInitiator::fail_waiting(Peer& peer, Error error) {
@@ -272,14 +357,23 @@ void OfiInitiator::rest(int timeout_ms) {
       if (!ready_.empty() || any_failed_) return;
     } while (std::chrono::steady_clock::now() < until);
   }
+  if (links_ready_ && !links_polled_) {
+    rest_on_links(timeout_ms);
+    return;
+  }
   if (!blocks_) {
     rest_polling(timeout_ms);
     return;
   }
   fi_cq_entry entry{};
   const ssize_t n = fi_cq_sread(queue_.get(), &entry, 1, nullptr, timeout_ms);
-  if (n > 0) take_entry(entry.op_context);
-  if (n == -FI_EAVAIL) take_error();
+  if (n > 0) take_entry(entry.op_context, nullptr);
+  if (n == -FI_EAVAIL) take_error(queue_.get(), nullptr);
+}
+
+void OfiInitiator::rest_on_links(int timeout_ms) {
+  const bool capped = posted_ > 0 && timeout_ms > kRecheck;
+  if (drain_ready_links(capped ? kRecheck : timeout_ms) == 0 && capped) drain_all_links();
 }
 
 void OfiInitiator::rest_polling(int timeout_ms) {
@@ -287,8 +381,7 @@ void OfiInitiator::rest_polling(int timeout_ms) {
   const timespec nap{0, kPollSleepNs};
   const bool busy = posted_ > 0 && timeout_ms > 0;
   if ((busy ? ::ppoll(&fd, 1, &nap, nullptr) : ::poll(&fd, 1, timeout_ms)) > 0) {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t n = ::read(wake_event_.get(), &count, sizeof count);
+    take_wake();
   }
   drain();
 }
@@ -306,7 +399,7 @@ void OfiInitiator::wake() noexcept {
 void OfiInitiator::close() {
   if (std::exchange(closed_, true)) return;
   for (auto& peer : peers_) {
-    if (peer != nullptr) peer->endpoint.reset();
+    if (peer != nullptr) close_link(*peer);
   }
   base_endpoint_.reset();
   // The queue stays until the destructor: wake() may still be called.

@@ -2,8 +2,15 @@
 //
 // An operation is `waiting` (libfabric has not taken it: the connection is not up, or its queue is
 // full), `posted`, `failed` (its error is in, the fault of its connection is being settled), or
-// `ready` to be polled. On tcp and verbs each peer has an endpoint of its own, opened on first use
-// and closed after a fault, by abort() and with the peer.
+// `ready` to be polled. On tcp and verbs each peer has a link of its own, opened on first use and
+// closed after a fault, by abort() and with the peer.
+//
+// On tcp a link is a whole domain with its queue, for libfabric (1.17, and its sources since)
+// breaks its own books when a connection ends in the middle of a read's response: the operation is
+// reported twice, and its entry is freed twice into the domain's pool, from which two later
+// operations are then given the same entry. Here no later operation uses that pool: the link is
+// closed before anything is posted to the peer again. The second report finds nothing out, and is
+// dropped.
 //
 // Invariants: a slot is free exactly when its completion was polled or close() ran. A posted
 //             operation is completed by its queue entry, or after its endpoint was closed, never by
@@ -20,6 +27,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -62,35 +70,46 @@ class OfiInitiator final : public Initiator {
     Address address;
     fi_addr_t fi_addr = FI_ADDR_UNSPEC;
     std::uint32_t references = 0;
-    UniqueFid<fid_ep> endpoint;
+    std::unique_ptr<Link> link;
     std::deque<std::uint32_t> waiting;
     std::vector<std::uint32_t> failed;
     std::uint32_t posted = 0;
     bool blocked = false;  // nothing posted and libfabric takes nothing: connecting
     Instant blocked_since;
+    Instant tried;
+    std::uint32_t tries = 0;             // since it was blocked
+    std::optional<ListenerProbe> probe;  // tcp: is there anybody to connect to?
   };
   struct Fault {  // failed operations of one connection whose cause is being asked
     std::vector<std::uint32_t> slots;  // in posting order
     ListenerProbe probe;
   };
+  static constexpr std::uint64_t kWakeMark = UINT64_MAX;  // among the indices in links_ready_
   enum class Taken : std::uint8_t { yes, no };
 
   OfiInitiator(OfiDomain& domain, const InitiatorOptions& options, CompletionQueue queue,
-               UniqueFd wake_event, std::uint32_t in_flight_max);
+               UniqueFd wake_event, UniqueFd links_ready, std::uint32_t in_flight_max);
 
   Status check(const Operation& operation) const;
   Status close_door(fid_ep* endpoint) const;
   Peer* find(PeerId peer) const noexcept;
-  Result<Taken> try_post(Slot& slot, Peer& peer);
-  Result<fid_ep*> endpoint_of(Peer& peer);
+  Result<Taken> try_post(Slot& slot);
+  Result<fid_ep*> endpoint_of(std::uint32_t index);
+  Result<std::unique_ptr<Link>> open_link(std::uint32_t index);
+  int close_link(Peer& peer);
   void retry_waiting(Peer& peer, Instant now);
+  void wait_for_connection(Peer& peer, Instant now);
   void fail_waiting(Peer& peer, Error error);
   void complete(std::uint32_t slot, Status status);
 
   void drain();
-  void take_entry(void* context);
-  void take_error();
-  Slot* posted_slot(void* context) noexcept;
+  void take_wake() noexcept;
+  std::size_t drain_ready_links(int timeout_ms);
+  void drain_all_links();
+  void drain_queue(fid_cq* queue, const Peer* of);
+  void take_entry(void* context, const Peer* of);
+  void take_error(fid_cq* queue, const Peer* of);
+  Slot* posted_slot(void* context, const Peer* of) noexcept;
   void make_progress();
 
   void settle(Peer& peer);
@@ -101,11 +120,14 @@ class OfiInitiator final : public Initiator {
   bool impatient() const noexcept { return waiting_ > 0 || !faults_.empty(); }
   void rest(int timeout_ms);
   void rest_polling(int timeout_ms);
+  void rest_on_links(int timeout_ms);
 
   OfiDomain& domain_;
   const Duration connect_deadline_;
   const bool blocks_;
-  const UniqueFd wake_event_;  // for queues that cannot block
+  const UniqueFd wake_event_;   // for queues that cannot block
+  const UniqueFd links_ready_;  // tcp: an epoll set of the links' progress and of wake_event_
+  bool links_polled_ = false;   // tcp: a link has no progress descriptor
   std::atomic<bool> woken_{false};
   bool closed_ = false;
   std::uint64_t next_order_ = 0;
@@ -118,10 +140,10 @@ class OfiInitiator final : public Initiator {
   std::vector<Fault> faults_;
   std::unordered_map<std::string, std::uint32_t> by_address_;
   Address address_;
-  UniqueFid<fid_cq> queue_;
+  UniqueFid<fid_cq> queue_;  // tcp: only base_endpoint_'s, and nothing comes
   UniqueFid<fid_ep>
       base_endpoint_;  // gives address(); carries the operations where peers have none of their own
-  std::vector<std::unique_ptr<Peer>> peers_;  // last: their endpoints close first
+  std::vector<std::unique_ptr<Peer>> peers_;  // last: their links close first
 };
 
 }  // namespace farlift::fabric::ofi

@@ -3,11 +3,14 @@
 #include "core/fabric/ofi/initiator.h"
 
 #include <algorithm>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 namespace farlift::fabric::ofi {
 namespace {
 
 constexpr std::size_t kEntriesPerRead = 32;
+constexpr int kLinksPerWait = 64;
 constexpr auto kProbeDeadline = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -30,31 +33,75 @@ void OfiInitiator::make_progress() {
 }
 
 void OfiInitiator::drain() {
-  fi_cq_entry entries[kEntriesPerRead];
-  for (;;) {
-    const ssize_t n = fi_cq_read(queue_.get(), entries, kEntriesPerRead);
-    if (n == -FI_EAVAIL) {
-      take_error();
-      continue;
-    }
-    if (n <= 0) return;
-    for (ssize_t i = 0; i < n; ++i) take_entry(entries[i].op_context);
+  if (!links_ready_) {
+    drain_queue(queue_.get(), nullptr);
+  } else if (links_polled_) {
+    drain_all_links();
+  } else {
+    drain_ready_links(0);
   }
 }
 
-OfiInitiator::Slot* OfiInitiator::posted_slot(void* context) noexcept {
+// Waits for links that libfabric can make progress on, and lets it. A link that stays ready comes
+// again with the next call. Returns how many there were.
+std::size_t OfiInitiator::drain_ready_links(int timeout_ms) {
+  epoll_event events[kLinksPerWait];
+  const int n = ::epoll_wait(links_ready_.get(), events, kLinksPerWait, timeout_ms);
+  std::size_t links = 0;
+  for (const epoll_event& event :
+       std::span(events).first(static_cast<std::size_t>(std::max(n, 0)))) {
+    if (event.data.u64 == kWakeMark) {
+      take_wake();
+      continue;
+    }
+    ++links;
+    const Peer* const peer = peers_[event.data.u64].get();
+    if (peer != nullptr && peer->link != nullptr) drain_queue(peer->link->queue.queue.get(), peer);
+  }
+  return links;
+}
+
+void OfiInitiator::drain_all_links() {
+  for (const auto& peer : peers_) {
+    if (peer != nullptr && peer->link != nullptr)
+      drain_queue(peer->link->queue.queue.get(), peer.get());
+  }
+}
+
+void OfiInitiator::take_wake() noexcept {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t n = ::read(wake_event_.get(), &count, sizeof count);
+}
+
+// `of`: whose queue it is, or nullptr when it is everybody's.
+void OfiInitiator::drain_queue(fid_cq* queue, const Peer* of) {
+  fi_cq_entry entries[kEntriesPerRead];
+  for (;;) {
+    const ssize_t n = fi_cq_read(queue, entries, kEntriesPerRead);
+    if (n == -FI_EAVAIL) {
+      take_error(queue, of);
+      continue;
+    }
+    if (n <= 0) return;
+    for (ssize_t i = 0; i < n; ++i) take_entry(entries[i].op_context, of);
+  }
+}
+
+OfiInitiator::Slot* OfiInitiator::posted_slot(void* context, const Peer* of) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(context);
   const auto base = reinterpret_cast<std::uintptr_t>(slots_.data());
   if (at >= base && at < base + slots_.size() * sizeof(Slot) && (at - base) % sizeof(Slot) == 0) {
     Slot& slot = slots_[(at - base) / sizeof(Slot)];
-    if (slot.state == SlotState::posted) return &slot;
+    const bool its_own = of == nullptr || peers_[slot.operation.peer.raw()].get() == of;
+    if (slot.state == SlotState::posted && its_own) return &slot;
+    if (of != nullptr) return nullptr;  // the second report of a read, see initiator.h
   }
   log(LogLevel::error, "fabric: libfabric completed an operation that is not out");
   return nullptr;
 }
 
-void OfiInitiator::take_entry(void* context) {
-  Slot* const slot = posted_slot(context);
+void OfiInitiator::take_entry(void* context, const Peer* of) {
+  Slot* const slot = posted_slot(context, of);
   if (slot == nullptr) return;
   const std::uint32_t peer = slot->operation.peer.raw();
   --peers_[peer]->posted;
@@ -63,10 +110,10 @@ void OfiInitiator::take_entry(void* context) {
   drop_if_unused(peer);
 }
 
-void OfiInitiator::take_error() {
+void OfiInitiator::take_error(fid_cq* queue, const Peer* of) {
   fi_cq_err_entry entry{};
-  if (fi_cq_readerr(queue_.get(), &entry, 0) <= 0) return;
-  Slot* const slot = posted_slot(entry.op_context);
+  if (fi_cq_readerr(queue, &entry, 0) <= 0) return;
+  Slot* const slot = posted_slot(entry.op_context, of);
   if (slot == nullptr) return;
   const std::uint32_t index = static_cast<std::uint32_t>(slot - slots_.data());
   const std::uint32_t peer_index = slot->operation.peer.raw();
@@ -87,13 +134,11 @@ void OfiInitiator::take_error() {
   }
 }
 
-// Closes the peer's endpoint, which is the fence for everything posted on it, and takes what the
-// queue still says. What it says nothing about is over all the same, with `error`.
+// Closes the peer's link and takes what its queue still says. What it says nothing about is over
+// all the same, with `error`.
 void OfiInitiator::end_connection(Peer& peer, Error error) {
-  drain();
-  if (peer.endpoint == nullptr) return;
-  const bool quiet = close_fid(&peer.endpoint.release()->fid) == 0;
-  drain();
+  if (peer.link == nullptr) return;
+  const bool quiet = close_link(peer) == 0;
   if (!quiet) error.quiet = false;
   for (std::uint32_t i = 0; peer.posted > 0 && i < slots_.size(); ++i) {
     Slot& slot = slots_[i];

@@ -13,8 +13,9 @@ namespace {
 constexpr int kEmptyRoundsMin = 4;
 constexpr int kEmptyRoundsMax = 5000;  // the listener's backlog is 4096
 constexpr std::size_t kEventsPerRead = 64;
-constexpr int kSliceMs =
-    2;  // between looks at the caller's descriptor when the caller makes progress itself
+// Between looks at the caller's descriptor when the caller makes progress itself.
+constexpr int kSliceMs = 2;
+constexpr int kLongSliceMs = 100;  // where the descriptor ends the slice
 
 }  // namespace
 
@@ -51,7 +52,9 @@ Result<bool> OfiTarget::progress(int timeout_ms, int fd) {
       if (!own_thread_) progress_.turn(0);
       return false;
     }
-    if (!own_thread_) progress_.turn(left < 0 ? kSliceMs : std::min(left, kSliceMs));
+    if (own_thread_) continue;
+    const int slice = progress_.wakes_early() ? kLongSliceMs : kSliceMs;
+    progress_.turn(left < 0 ? slice : std::min(left, slice), closed_event_.get(), fd);
   }
 }
 

@@ -3,6 +3,8 @@
 #include "core/base/log.h"
 
 #include <chrono>
+#include <poll.h>
+#include <unistd.h>
 
 namespace farlift::fabric::ofi {
 namespace {
@@ -22,6 +24,8 @@ TargetProgress::~TargetProgress() {
   }
   if (thread.joinable()) {
     if (blocks_) queue_->ops->signal(queue_.get());
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = ::write(stop_event_.get(), &one, sizeof one);
     changed_.notify_all();
     thread.join();
   }
@@ -33,10 +37,15 @@ void TargetProgress::run_thread() {
 }
 
 void TargetProgress::loop() {
-  while (!stop_.load()) turn(kTurnMs);
+  while (!stop_.load()) turn(kTurnMs, stop_event_.get());
 }
 
-void TargetProgress::turn(int timeout_ms) {
+void TargetProgress::turn(int timeout_ms, int fd, int other_fd) {
+  if (wakes_early() && timeout_ms != 0) {
+    pollfd fds[3] = {{progress_fd_, POLLIN, 0}, {fd, POLLIN, 0}, {other_fd, POLLIN, 0}};
+    if (::poll(fds, std::size(fds), timeout_ms) > 0 && fds[0].revents == 0) return;
+    timeout_ms = 0;
+  }
   {
     MutexLock lock(mutex_);
     while (waiting_ > 0) changed_.wait(mutex_);
