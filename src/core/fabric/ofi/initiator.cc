@@ -14,11 +14,9 @@
 namespace farlift::fabric::ofi {
 namespace {
 
-constexpr std::size_t kQueueMargin = 64;  // entries beyond the operations we may have out
-constexpr int kImpatientMs = 1;           // a connection coming up raises nothing: look again
+constexpr int kImpatientMs = 1;  // a connection coming up raises nothing: look again
 constexpr int kSleepMaxMs = 1000;
 constexpr long kPollSleepNs = 50'000;     // between two looks at a queue that cannot block
-constexpr auto kRecheck = 20;             // ms; a link whose readiness was missed waits no longer
 constexpr std::uint32_t kEagerTries = 8;  // a connection is up after three events; then in peace
 constexpr auto kTryRest = std::chrono::milliseconds(1);
 constexpr auto kSpin =
@@ -159,63 +157,6 @@ Status OfiInitiator::post(const Operation& operation) {
   ++waiting_;
   if (peer.waiting.size() == 1) retry_waiting(peer, domain_.clock().now());
   return {};
-}
-
-Result<std::unique_ptr<Link>> OfiInitiator::open_link(std::uint32_t index) {
-  const Peer& peer = *peers_[index];
-  std::unique_ptr<Link> link;
-  if (domain_.domain_per_peer()) {
-    TRY_ASSIGN(link, domain_.open_link(peer.address, slots_.size() + kQueueMargin));
-  } else {
-    TRY_ASSIGN(const UniqueInfo info, domain_.endpoint_info(TargetOptions{}));
-    link = std::make_unique<Link>();
-    link->fi_addr = peer.fi_addr;
-    TRY_ASSIGN(link->endpoint, domain_.open_endpoint(info.get(), queue_.get()));
-  }
-  TRY(close_door(link->endpoint.get()));
-  if (!domain_.domain_per_peer()) return link;
-  if (link->queue.progress_fd < 0) {
-    links_polled_ = true;
-    return link;
-  }
-  epoll_event interest{};
-  interest.events = EPOLLIN;
-  interest.data.u64 = index;
-  if (::epoll_ctl(links_ready_.get(), EPOLL_CTL_ADD, link->queue.progress_fd, &interest) != 0) {
-    return Error::from_errno("epoll");
-  }
-  return link;
-}
-
-Result<fid_ep*> OfiInitiator::endpoint_of(std::uint32_t index) {
-  if (!domain_.endpoint_per_peer()) return base_endpoint_.get();
-  Peer& peer = *peers_[index];
-  if (peer.link == nullptr) {
-    TRY_ASSIGN(peer.link, open_link(index));
-  }
-  return peer.link->endpoint.get();
-}
-
-// Closing the endpoint is the fence for everything posted on it. What its queue still says is taken
-// before that goes, too. Where the endpoint does not close, the rest must stay.
-int OfiInitiator::close_link(Peer& peer) {
-  if (peer.link == nullptr) return 0;
-  const std::unique_ptr<Link> link = std::move(peer.link);
-  fid_cq* const queue = link->queue.queue != nullptr ? link->queue.queue.get() : queue_.get();
-  const Peer* const of = link->queue.queue != nullptr ? &peer : nullptr;
-  drain_queue(queue, of);
-  // The descriptor may live on in a child of this process, and would stay in the set.
-  if (link->queue.progress_fd >= 0) {
-    (void)::epoll_ctl(links_ready_.get(), EPOLL_CTL_DEL, link->queue.progress_fd, nullptr);
-  }
-  const int rc = close_fid(&link->endpoint.release()->fid);
-  drain_queue(queue, of);
-  if (rc != 0) {
-    (void)link->queue.queue.release();
-    (void)link->address_vector.release();
-    (void)link->domain.release();
-  }
-  return rc;
 }
 
 Result<OfiInitiator::Taken> OfiInitiator::try_post(Slot& slot) {
@@ -369,11 +310,6 @@ void OfiInitiator::rest(int timeout_ms) {
   const ssize_t n = fi_cq_sread(queue_.get(), &entry, 1, nullptr, timeout_ms);
   if (n > 0) take_entry(entry.op_context, nullptr);
   if (n == -FI_EAVAIL) take_error(queue_.get(), nullptr);
-}
-
-void OfiInitiator::rest_on_links(int timeout_ms) {
-  const bool capped = posted_ > 0 && timeout_ms > kRecheck;
-  if (drain_ready_links(capped ? kRecheck : timeout_ms) == 0 && capped) drain_all_links();
 }
 
 void OfiInitiator::rest_polling(int timeout_ms) {

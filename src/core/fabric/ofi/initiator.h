@@ -5,12 +5,11 @@
 // `ready` to be polled. On tcp and verbs each peer has a link of its own, opened on first use and
 // closed after a fault, by abort() and with the peer.
 //
-// On tcp a link is a whole domain with its queue, for libfabric (1.17, and its sources since)
-// breaks its own books when a connection ends in the middle of a read's response: the operation is
-// reported twice, and its entry is freed twice into the domain's pool, from which two later
-// operations are then given the same entry. Here no later operation uses that pool: the link is
-// closed before anything is posted to the peer again. The second report finds nothing out, and is
-// dropped.
+// On tcp a link is a whole domain with its queue, for libfabric (1.17) breaks its own books when a
+// connection ends in the middle of a read's response: the operation is reported twice, and its
+// entry is freed twice into the domain's pool, from which two later operations are then given the
+// same entry. Here no later operation uses that pool: the link is closed before anything is posted
+// to the peer again. The second report finds nothing out, and is dropped.
 //
 // Invariants: a slot is free exactly when its completion was polled or close() ran. A posted
 //             operation is completed by its queue entry, or after its endpoint was closed, never by
@@ -84,6 +83,7 @@ class OfiInitiator final : public Initiator {
     std::vector<std::uint32_t> slots;  // in posting order
     ListenerProbe probe;
   };
+  static constexpr std::size_t kQueueMargin = 64;  // entries beyond the operations we may have out
   static constexpr std::uint64_t kWakeMark = UINT64_MAX;  // among the indices in links_ready_
   enum class Taken : std::uint8_t { yes, no };
 

@@ -3,14 +3,12 @@
 #include "core/fabric/ofi/initiator.h"
 
 #include <algorithm>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 namespace farlift::fabric::ofi {
 namespace {
 
 constexpr std::size_t kEntriesPerRead = 32;
-constexpr int kLinksPerWait = 64;
 constexpr auto kProbeDeadline = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -39,32 +37,6 @@ void OfiInitiator::drain() {
     drain_all_links();
   } else {
     drain_ready_links(0);
-  }
-}
-
-// Waits for links that libfabric can make progress on, and lets it. A link that stays ready comes
-// again with the next call. Returns how many there were.
-std::size_t OfiInitiator::drain_ready_links(int timeout_ms) {
-  epoll_event events[kLinksPerWait];
-  const int n = ::epoll_wait(links_ready_.get(), events, kLinksPerWait, timeout_ms);
-  std::size_t links = 0;
-  for (const epoll_event& event :
-       std::span(events).first(static_cast<std::size_t>(std::max(n, 0)))) {
-    if (event.data.u64 == kWakeMark) {
-      take_wake();
-      continue;
-    }
-    ++links;
-    const Peer* const peer = peers_[event.data.u64].get();
-    if (peer != nullptr && peer->link != nullptr) drain_queue(peer->link->queue.queue.get(), peer);
-  }
-  return links;
-}
-
-void OfiInitiator::drain_all_links() {
-  for (const auto& peer : peers_) {
-    if (peer != nullptr && peer->link != nullptr)
-      drain_queue(peer->link->queue.queue.get(), peer.get());
   }
 }
 

@@ -18,9 +18,10 @@
 //
 // Invariants: the environment is prepared (registration cache off) before the first libfabric call.
 //             Writes ask for delivery-complete on every call. Keys are random where the application
-//             picks them. On tcp and verbs each peer of an Initiator has an endpoint of its own, so
-//             abort() of one peer closes that endpoint (the only fence these providers have) and a
-//             fault of one peer never touches another.
+//             picks them. On tcp and verbs each peer of an Initiator has an endpoint of its own (on
+//             tcp in a libfabric domain of its own), so abort() of one peer closes that endpoint
+//             (the only fence these providers have) and a fault of one peer never touches
+//             another.
 // Threads:    as core/fabric/fabric.h. One thread per domain makes progress for its targets.
 // Errors:     unsupported: libfabric is missing or its version is refused; not_found: no such
 //             interface or address. `why`, when given, receives one sentence for people.
