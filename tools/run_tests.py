@@ -173,7 +173,8 @@ def run_pytest(options, env, work, tally, folders, title, python=PYTHON, sanitiz
     if options.only:
         command += ["-k", options.only]
     if options.sanitizer_preload and sanitized:
-        env = dict(env, LD_PRELOAD=options.sanitizer_preload, PYTHONMALLOC="malloc",
+        # libstdc++ as well: the runtime looks for its throw when it starts, and Python brings none.
+        env = dict(env, LD_PRELOAD=options.sanitizer_preload + " libstdc++.so.6", PYTHONMALLOC="malloc",
                    ASAN_OPTIONS=SANITIZER_OPTIONS["ASAN_OPTIONS"].replace("detect_leaks=1", "detect_leaks=0"))
     code = None
     for line in stream(command, env, os.path.join(options.build, "pytest.log")):

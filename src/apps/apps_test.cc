@@ -160,8 +160,8 @@ TEST_F(Folder, child_is_started_watched_and_stopped) {
 }
 
 TEST_F(Folder, child_that_ignores_sigterm_is_killed) {
-  Outcome<Child> child = Child::start(
-      {{"sh", "-c", "trap '' TERM; echo ready; exec sleep 1000"}, path("log"), ""});
+  Outcome<Child> child =
+      Child::start({{"sh", "-c", "trap '' TERM; echo ready; exec sleep 1000"}, path("log"), ""});
   ASSERT_TRUE(child);
   for (int i = 0; i < 3000 && read_file(path("log"), 10).value_or("").empty(); ++i) usleep(10000);
   child->stop(std::chrono::milliseconds(50));

@@ -119,7 +119,9 @@ TEST(Operands, set_object_limits_come_after_syntax) {
 }
 
 TEST(Operands, set_values) {
-  const auto v = views({"key", "100", "Crc", "4294967295", "7", "8", "60", "9", "0", "40"});
+  const std::vector<std::string> words = {"key", "100", "Crc", "4294967295", "7",
+                                          "8",   "60",  "9",   "0",          "40"};
+  const auto v = views(words);
   auto r = parse_rdma_set(v, kObjectMax);
   ASSERT_TRUE(r);
   EXPECT_EQ(r->key, "key");

@@ -228,8 +228,8 @@ void SoftInitiator::check_deadlines() {
 void SoftInitiator::arm_timer() {
   Instant first{};
   for (const auto& [id, link] : links_) {
-    if (link->state != Link::State::up && (first == Instant{} || link->deadline < first))
-      first = link->deadline;
+    const bool timed = link->state != Link::State::up && link->deadline != Instant::max();
+    if (timed && (first == Instant{} || link->deadline < first)) first = link->deadline;
   }
   if (first == timer_at_) return;
   timer_at_ = first;
@@ -246,6 +246,10 @@ void SoftInitiator::close() {
   if (closed_) return;
   closed_ = true;
   for (auto& [id, peer] : peers_) abort_links(*peer);
+  for (auto& [id, link] : links_) {
+    if (link->deadline == Instant::max()) link->deadline = domain_.clock().now() + kLeaveLimit;
+  }
+  arm_timer();
   // kLeaveLimit bounds this: each leaving link either ends or is given up.
   while (!links_.empty()) run(100);
   peers_.clear();

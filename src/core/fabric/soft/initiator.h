@@ -4,7 +4,8 @@
 // An operation goes by the host lane when the link proved it (reads: we copy; large writes: the
 // target pulls), else over the socket. Links connect on first use. abort() shuts our side down and
 // waits for the target's end, which the target gives only after it stopped touching memory for us;
-// that wait is bounded by kLeaveLimit, after which the operations end with quiet == false.
+// that wait has no limit, since a stopped target may go on when it is resumed: until then the
+// operations stay out and their memory stays lent. Only close() gives up, after kLeaveLimit.
 //
 // Threads: one; wake() from any. Errors: as core/fabric/fabric.h.
 #pragma once
@@ -35,6 +36,7 @@ class SoftInitiator final : public Initiator {
   static constexpr std::uint64_t kSendBytesMax = 256u << 10;     // one sendmsg
   static constexpr std::uint64_t kReceiveBytesMax = 256u << 10;  // one recvmsg of a read's payload
   static constexpr std::size_t kEntriesMax = 4096;  // cached registry entries of a link
+  // How long close() waits for targets that do not end their links.
   static constexpr Duration kLeaveLimit = std::chrono::seconds(2);
 
   static Result<std::unique_ptr<SoftInitiator>> open(SoftDomain& domain,

@@ -161,7 +161,9 @@ void SoftInitiator::leave(Link& link) {
     return drop(link);
   }
   link.state = Link::State::leaving;
-  link.deadline = domain_.clock().now() + kLeaveLimit;
+  // Never a time limit (quiet rule): a stopped target may go on when it is resumed. Only close()
+  // gives up.
+  link.deadline = closed_ ? domain_.clock().now() + kLeaveLimit : Instant::max();
   arm_timer();
 }
 

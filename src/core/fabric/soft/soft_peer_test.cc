@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -140,6 +141,49 @@ TEST(SoftPeers, ASilentListenerIsUnreachableWithinTheDeadline) {
   const Status status = write_to(silent.address(), std::chrono::milliseconds(300));
   EXPECT_EQ(status.code(), Errc::unreachable);
   EXPECT_TRUE(status.error().quiet);
+}
+
+// A target that took the operation and then says nothing more, as a stopped process does.
+TEST(SoftPeers, AnAbortWaitsForTheTargetAndOnlyCloseGivesUp) {
+  std::atomic<bool> leave{false};
+  Stranger mute([&](int fd) {
+    std::byte in[4096];
+    std::size_t hello = 0;
+    while (hello < kHelloBytes) {
+      const ssize_t n = ::recv(fd, in, kHelloBytes - hello, 0);
+      if (n <= 0) return;
+      hello += static_cast<std::size_t>(n);
+    }
+    Hello mine;
+    mine.status = HelloStatus::ok;
+    send_all(fd, encoded<kHelloBytes>(mine));
+    while (!leave.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+  const auto domain = open(false);
+  const auto initiator = *domain->open_initiator({});
+  const auto peer = initiator->add_peer(mute.address());
+  std::vector<std::byte> local(8u << 20);
+  ASSERT_TRUE(
+      initiator->post({OpKind::write, *peer, RKey(1), RemoteAddr(), local, nullptr, 7}).ok());
+  Completion done;
+  const auto poll_for = [&](std::chrono::milliseconds time) {
+    const auto until = std::chrono::steady_clock::now() + time;
+    std::size_t got = 0;
+    while (got == 0 && std::chrono::steady_clock::now() < until) {
+      got = initiator->poll({&done, 1});
+      if (got == 0) initiator->wait(20);
+    }
+    return got;
+  };
+  EXPECT_EQ(poll_for(std::chrono::milliseconds(300)), 0u);
+  initiator->abort(*peer);
+  EXPECT_EQ(poll_for(std::chrono::milliseconds(2500)), 0u) << "its memory was given back";
+  EXPECT_EQ(initiator->in_flight(), 1u);
+  const auto before = std::chrono::steady_clock::now();
+  initiator->close();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(20));
+  EXPECT_EQ(stats(*domain).abort_limits, 1u);
+  leave = true;
 }
 
 TEST(SoftPeers, ATargetThatLiesEndsItsOwnLinkOnly) {

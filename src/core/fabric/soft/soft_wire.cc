@@ -67,7 +67,8 @@ Status check(const Request& r) noexcept {
 }  // namespace
 
 bool magic_matches(std::span<const std::byte> bytes) noexcept {
-  return std::memcmp(bytes.data(), kMagic.data(), std::min(bytes.size(), kMagic.size())) == 0;
+  const std::size_t size = std::min(bytes.size(), kMagic.size());
+  return size == 0 || std::memcmp(bytes.data(), kMagic.data(), size) == 0;
 }
 
 void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out) noexcept {
