@@ -131,9 +131,9 @@ class TargetEndpoint {
   virtual const Address& address() const noexcept = 0;
 
   // Providers whose target needs our thread (soft) do their work inside progress(); it may be
-  // called by several threads at once, and returns after some work, after timeout_ms without any,
-  // or when `fd` (>= 0) becomes readable: then it returns true. Providers that progress by
-  // themselves only wait.
+  // called by several threads at once. Without `fd` it returns after some work or after timeout_ms
+  // without any; with one (>= 0) it works until that becomes readable (true) or timeout_ms passed.
+  // Providers that progress by themselves only wait.
   virtual Result<bool> progress(int timeout_ms, int fd = -1) = 0;
 
   // Introduces a peer (mandatory for efa, harmless elsewhere).
@@ -194,12 +194,16 @@ class Initiator {
 
   // Stops every operation to `peer` that has not completed: no new byte is sent or fetched, and
   // each completes as aborted once it is quiet, or with its own result if that came first. Never
-  // blocks.
+  // blocks, and sets no time limit: a target that is stopped holds what was lent to it until it
+  // goes on, dies, or the Initiator is closed. libfabric's tcp answers for the local memory only:
+  // what it had sent may still land, so the owner of the target memory closes its endpoint
+  // (docs/decisions/0006).
   virtual void abort(PeerId peer) = 0;
 
   // Makes progress and takes completions, never blocks. Returns how many were written to `out`.
   virtual std::size_t poll(std::span<Completion> out) = 0;
   // Sleeps until poll() may have something, wake() is called, or timeout_ms passed (-1: no limit).
+  // poll() may take a wake() in: look at your own queue once more before you wait.
   virtual void wait(int timeout_ms) = 0;
   virtual void wake() noexcept = 0;
   // A descriptor that becomes readable when poll() should be called, for an event loop; -1 where
