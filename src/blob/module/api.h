@@ -236,6 +236,7 @@ struct CommandInfo {
   X(CreateString, String*, (Ctx*, const char*, std::size_t)) /* any, with null */                 \
   X(FreeString, void, (Ctx*, String*))                                                            \
   X(HoldString, String*, (Ctx*, String*))                                                         \
+  X(TrimStringAllocation, void, (String*))                                                        \
   X(StringPtrLen, const char*, (const String*, std::size_t*)) /* any */                           \
   X(Replicate, int, (Ctx*, const char*, const char*, ...))                                        \
   X(GetClientId, unsigned long long, (Ctx*))                                                      \

@@ -29,7 +29,12 @@ Operation::~Operation() {
 
 void Operation::hold_key(vk::Ctx*, vk::String* key) { key_ = vk::HoldString(nullptr, key); }
 
-void Operation::hold_value(vk::Ctx*, vk::String* value) { value_ = vk::HoldString(nullptr, value); }
+void Operation::hold_value(vk::Ctx*, vk::String* value) {
+  // When the command returns, the server trims the arguments that somebody still holds: it may move
+  // their bytes, which another thread is copying by then. What was trimmed here is left alone.
+  vk::TrimStringAllocation(value);
+  value_ = vk::HoldString(nullptr, value);
+}
 
 Operation& Operation::block(vk::Ctx* ctx, std::unique_ptr<Operation> operation) {
   Operation& self = *operation.release();

@@ -1,4 +1,5 @@
 """A raw fabric peer: a RESP connection with a target endpoint and registered regions of its own."""
+import threading
 from typing import Any, List, Optional, Tuple
 
 from .pattern import SENTINEL
@@ -15,12 +16,14 @@ class Lane:
         self.name = name
         self._opener = opener
         self._domain = None
+        self._opening = threading.Lock()
 
     @property
     def domain(self):
-        if self._domain is None:
-            self._domain = self._opener()
-        return self._domain
+        with self._opening:  # clients of one test may be the first at once
+            if self._domain is None:
+                self._domain = self._opener()
+            return self._domain
 
     @property
     def emulated(self) -> bool:
