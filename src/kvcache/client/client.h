@@ -1,0 +1,113 @@
+// Client: the reader and writer of the one-sided cache (spec kv 7, 9), as a state machine.
+//
+//   TRY_ASSIGN(auto client, Client::create(environment, options, &why));
+//   TRY_ASSIGN(auto landing, client->register_memory(bytes));          // once, many reads into it
+//   client->get({.key = k, .dest = bytes.first(n)}, [](GetResult r) { ... });
+//   while (!done) if (!client->step()) wait(client->wait_fds(), client->next_deadline());
+//
+// Invariants: a result is reported once, from step(); until then, and never after, the fabric may
+//             touch its buffers (the quiet rule, P13). ok: the bytes are those that were committed
+//             for this tenant and key (P1); anything else: the destination is undefined and must
+//             not be used. Nothing is posted without a verified tag where there is a key ring
+//             (P9, P10).
+// Threads:    one, that of the loop. include/farlift/kv.h is the blocking client over it.
+// Errors:     Outcome; bad_arg with a sentence in `why`.
+#pragma once
+
+#include "core/base/result.h"
+#include "kvcache/control/environment.h"
+#include "kvcache/wire/keyring.h"
+#include "kvcache/wire/types.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace farlift::kv {
+
+struct ClientOptions {
+  std::string tenant;
+  Keyring keys;
+  Duration lease = kCacheLease;                // L: oldest cached descriptor at post time
+  Duration operation_limit = kOperationLimit;  // T_op
+  Duration control_timeout = kControlTimeout;
+  std::size_t cache_entries_max = 65536;
+  std::uint32_t in_flight_max = 64;  // operations posted on one link and rail
+  Length piece_max{1u << 20};
+  Duration touch_every = std::chrono::seconds(1);
+  std::uint32_t nodes_tried_max = 3;  // of a put, on FULL
+};
+
+// Memory the client may land in or put from; registered on every rail, with local access only
+// (landing) or remote read (source of pulls).
+class LandingMemory {
+ public:
+  virtual ~LandingMemory() = default;  // after every operation into it was reported
+  virtual std::span<std::byte> bytes() const noexcept = 0;
+};
+
+enum class ReadMode : std::uint8_t { framed, payload_only };
+
+struct GetRequest {
+  Bytes key;
+  std::span<std::byte> dest;  // inside registered memory; its size is `cap`
+  ReadMode mode = ReadMode::framed;
+  std::uint32_t min_rev = 0;
+};
+struct GetResult {
+  Outcome outcome = Outcome::miss;
+  Length length;
+  Version version;
+  std::string why;  // of bad_arg
+};
+struct PutRequest {
+  Bytes key;
+  std::span<const std::byte> source;  // inside registered memory; untouched until reported
+  PutMode mode = PutMode::if_absent;
+  Version expected;
+  bool push = false;  // ALLOC, write, SEAL; needs fence_mode mr
+};
+struct PutResult {
+  Outcome outcome = Outcome::control_down;
+  Version version;
+  NodeId node;
+  std::string why;
+};
+
+class Client {
+ public:
+  static Result<std::unique_ptr<Client>> create(const Environment& environment,
+                                                ClientOptions options, std::string* why = nullptr);
+  virtual ~Client() = default;  // closes endpoints first, then reports what is left as timeout
+
+  virtual Result<std::unique_ptr<LandingMemory>> register_memory(std::span<std::byte> bytes) = 0;
+
+  virtual void get(GetRequest request, std::function<void(GetResult)> done) = 0;
+  // Results in the order of the requests. Bounded in time by 2 T_op + control_timeout.
+  virtual void mget(std::vector<GetRequest> requests,
+                    std::function<void(std::vector<GetResult>)> done) = 0;
+  virtual void put(PutRequest request, std::function<void(PutResult)> done) = 0;
+  virtual void mput(std::vector<PutRequest> requests,
+                    std::function<void(std::vector<PutResult>)> done) = 0;
+  virtual void exists(std::vector<Bytes> keys, std::function<void(std::vector<bool>)> done) = 0;
+  struct Removed {
+    Outcome outcome = Outcome::miss;
+  };
+  virtual void remove(Bytes key, std::optional<Version> version,
+                      std::function<void(Removed)> done) = 0;
+  // Length and version as the descriptor says, without reading (steps 1 to 4).
+  virtual void stat(Bytes key, std::function<void(GetResult)> done) = 0;
+
+  virtual bool step() = 0;
+  virtual std::vector<int> wait_fds() const = 0;
+  virtual Instant next_deadline() const = 0;
+
+  virtual std::vector<std::pair<std::string, std::uint64_t>> counters() const = 0;
+};
+
+}  // namespace farlift::kv

@@ -1,0 +1,38 @@
+// Environment: everything a node or a client takes from outside, so that a simulation can own it
+// all. Nothing in node/ and client/ reads a clock, draws a number or opens a thing by itself.
+//
+// Threads: all of it is used from the loop's thread. Ownership: what is referred to outlives the
+//          node or client.
+#pragma once
+
+#include "core/base/clock.h"
+#include "core/base/result.h"
+#include "core/fabric/fabric.h"
+#include "kvcache/control/directory.h"
+#include "kvcache/control/link.h"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace farlift::kv {
+
+// One rail: a way to open fabric domains on it. A node opens one domain for each tenant (spec kv 3:
+// keys are guessable, so a domain is the isolation), a client one.
+struct Rail {
+  std::string provider;  // as in the node record and HELLO: "soft", "verbs;ofi_rxm", ...
+  std::function<Result<std::unique_ptr<fabric::Domain>>()> open_domain;
+  std::string listen_ip;  // of target endpoints; empty: the domain's own
+};
+
+struct Environment {
+  const Clock& clock;
+  std::function<void(std::span<std::byte>)> random;  // secure_random outside simulations
+  Directory& directory;
+  Transport& transport;
+  std::vector<Rail> rails;  // 1..kRailsMax
+};
+
+}  // namespace farlift::kv
