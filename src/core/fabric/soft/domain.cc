@@ -124,6 +124,7 @@ SoftStats stats(const Domain& domain) noexcept {
   s.links_accepted = c.links_accepted.get();
   s.links_refused = c.links_refused.get();
   s.links_foreign = c.links_foreign.get();
+  s.links_silent = c.links_silent.get();
   s.links_broken = c.links_broken.get();
   s.operations_served = c.operations_served.get();
   s.operations_refused = c.operations_refused.get();

@@ -25,10 +25,10 @@ class Counter {
 
 // The live form of SoftStats, same names.
 struct Counters {
-  Counter links_accepted, links_refused, links_foreign, links_broken, operations_served,
-      operations_refused, bytes_landed, bytes_sent, pulls_failed, links_connected, links_lost,
-      connect_failures, abort_limits, host_links, host_lane_refusals, writes_remote, writes_host,
-      reads_remote, reads_host, posts_deferred;
+  Counter links_accepted, links_refused, links_foreign, links_silent, links_broken,
+      operations_served, operations_refused, bytes_landed, bytes_sent, pulls_failed,
+      links_connected, links_lost, connect_failures, abort_limits, host_links, host_lane_refusals,
+      writes_remote, writes_host, reads_remote, reads_host, posts_deferred;
 };
 
 class SoftDomain final : public Domain {

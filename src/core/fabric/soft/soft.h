@@ -18,6 +18,9 @@ struct SoftOptions {
   bool virtual_addressing = false;  // remote addresses are virtual addresses, else offsets
   bool host_lane = true;            // use process_vm_readv when both ends allow it
   bool key32 = false;               // 32-bit keys (under a DC key), else 64-bit
+  // An accepted connection that has not said hello by then is ended: it would hold a place of
+  // TargetOptions::connections_max for ever.
+  std::uint32_t hello_deadline_ms = 10'000;
   std::uint32_t spin_us = 0;  // longest spin before a blocking wait (adaptive_spin.h); 0: none
 };
 
@@ -31,6 +34,7 @@ struct SoftStats {
   std::uint64_t links_accepted = 0;
   std::uint64_t links_refused = 0;       // connections_max was reached
   std::uint64_t links_foreign = 0;       // the peer does not speak soft, or another version of it
+  std::uint64_t links_silent = 0;        // no hello within hello_deadline_ms
   std::uint64_t links_broken = 0;        // the peer broke the protocol
   std::uint64_t operations_served = 0;   // acknowledged with success
   std::uint64_t operations_refused = 0;  // key, range or right

@@ -320,6 +320,42 @@ TEST(SoftPeers, AFullTargetSaysSo) {
       run(*first, {OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1}).ok());
 }
 
+// Strangers that connect and say nothing, or half of a hello, have a place until the deadline only.
+TEST(SoftPeers, SilentLinksGiveTheirPlacesBack) {
+  static const SystemClock clock;
+  SoftOptions soft;
+  soft.hello_deadline_ms = 100;
+  const auto domain = *open_domain(soft, clock);
+  TargetOptions options;
+  options.connections_max = 6;
+  const auto target = *domain->open_target(options);
+  std::vector<std::byte> memory(4096);
+  const auto region = *domain->register_memory({memory}, Access::remote_write);
+  std::vector<std::byte> local(4096, std::byte{7});
+  const auto initiator = *domain->open_initiator({});
+  const PeerId peer = *initiator->add_peer(target->address());
+  const Operation write{OpKind::write, peer, region->key(), region->addr(), local, nullptr, 1};
+  ASSERT_TRUE(run(*initiator, write).ok());
+  std::vector<std::unique_ptr<Initiator>> later;
+  for (int round = 0; round < 3; ++round) {
+    const UniqueFd silent = connect_to(target->address());
+    const UniqueFd halfway = connect_to(target->address());
+    const auto hello = encoded<kHelloBytes>(Hello{});
+    ASSERT_TRUE(send_all(halfway.get(), std::span(hello).first(kHelloBytes - 1)));
+    EXPECT_TRUE(read_to_end(silent.get()).empty());
+    EXPECT_TRUE(read_to_end(halfway.get()).empty());
+    // The link that said hello long ago is untouched, and there is room for others again.
+    EXPECT_TRUE(run(*initiator, write).ok());
+    later.push_back(*domain->open_initiator({}));
+    Operation theirs = write;
+    theirs.peer = *later.back()->add_peer(target->address());
+    EXPECT_TRUE(run(*later.back(), theirs).ok()) << "round " << round;
+  }
+  EXPECT_EQ(stats(*domain).links_silent, 6u);
+  EXPECT_EQ(stats(*domain).links_refused, 0u);
+  EXPECT_EQ(memory, local);
+}
+
 // A peer that asks for reads and never takes the answers holds its own link only, and bounded
 // memory.
 TEST(SoftPeers, AReaderThatNeverReadsHoldsNobody) {

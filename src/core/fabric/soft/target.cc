@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 namespace farlift::fabric::soft {
@@ -18,8 +19,10 @@ namespace {
 
 constexpr std::uint64_t kListenerId = 1;
 constexpr std::uint64_t kClosedId = 2;
+constexpr std::uint64_t kHelloTimerId = 3;
 constexpr int kBacklog = 512;
 constexpr int kEventsAtOnce = 4;
+constexpr std::chrono::milliseconds kTimerStep(1);  // the soonest a timer is set to fire
 
 Status watch_fd(int epoll, int fd, std::uint64_t id, std::uint32_t events) {
   epoll_event event{};
@@ -46,10 +49,11 @@ Status SoftTarget::start(const TargetOptions& options) {
     return Error::make(Errc::invalid_argument, "listen address cannot be connected to");
   listener_ = UniqueFd(::socket(listen.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  hello_timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   closed_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   helper_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
   spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
-  if (!listener_ || !epoll_ || !closed_event_ || !helper_event_)
+  if (!listener_ || !epoll_ || !hello_timer_ || !closed_event_ || !helper_event_)
     return Error::from_errno("soft target descriptors");
   const int on = 1;
   if (options.port != 0) ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -59,6 +63,7 @@ Status SoftTarget::start(const TargetOptions& options) {
   TRY_ASSIGN(const SocketAddress bound, SocketAddress::of_socket(listener_.get()));
   address_ = bound.encode();
   TRY(watch_fd(epoll_.get(), listener_.get(), kListenerId, EPOLLIN));
+  TRY(watch_fd(epoll_.get(), hello_timer_.get(), kHelloTimerId, EPOLLIN));
   TRY(watch_fd(epoll_.get(), closed_event_.get(), kClosedId, EPOLLIN));
   if (options.own_thread) {
     thread_ = std::thread([this] {
@@ -211,6 +216,8 @@ bool SoftTarget::run_events(int timeout_ms, bool& leading) {
     const std::uint64_t id = events[i].data.u64;
     if (id == kListenerId) {
       accept_links();
+    } else if (id == kHelloTimerId) {
+      end_silent_links();
     } else if (id != kClosedId) {
       LinkRef link;
       {
@@ -239,8 +246,11 @@ void SoftTarget::accept_links() {
       const std::size_t links = links_.size();
       if (links >= connections_max_) domain_.counters().links_refused.add();
       if (links >= std::size_t{connections_max_} + kRefusingLinksMax) continue;
-      link = std::make_shared<TargetLink>(next_link_++, std::move(fd), links >= connections_max_);
+      const auto hello_by = std::chrono::steady_clock::now() + hello_deadline_;
+      link = std::make_shared<TargetLink>(next_link_++, std::move(fd), links >= connections_max_,
+                                          hello_by);
       links_.emplace(link->id, link);
+      if (!hello_timer_armed_) arm_hello_timer(hello_by);
     }
     domain_.counters().links_accepted.add();
     if (!watch_fd(epoll_.get(), link->fd.get(), link->id, EPOLLIN | EPOLLONESHOT).ok()) {
@@ -248,6 +258,41 @@ void SoftTarget::accept_links() {
       links_.erase(link->id);
     }
   }
+}
+
+void SoftTarget::arm_hello_timer(TargetLink::Time at) {
+  const auto left =
+      std::max<std::chrono::nanoseconds>(at - std::chrono::steady_clock::now(), kTimerStep);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+  itimerspec when{};
+  when.it_value.tv_sec = seconds.count();
+  when.it_value.tv_nsec = (left - seconds).count();
+  hello_timer_armed_ = ::timerfd_settime(hello_timer_.get(), 0, &when, nullptr) == 0;
+}
+
+// Strangers that connect and say nothing, or not enough, give their place back.
+void SoftTarget::end_silent_links() {
+  std::uint64_t fired = 0;
+  if (::read(hello_timer_.get(), &fired, sizeof fired) < 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  auto next = TargetLink::Time::max();
+  MutexLock lock(links_mutex_);
+  std::erase_if(links_, [&](const auto& entry) {
+    TargetLink& link = *entry.second;
+    auto awaited = TargetLink::Greeting::awaited;
+    if (link.hello_by > now) {
+      if (link.greeting.load() == awaited) next = std::min(next, link.hello_by);
+      return false;
+    }
+    if (!link.greeting.compare_exchange_strong(awaited, TargetLink::Greeting::expired))
+      return false;
+    domain_.counters().links_silent.add();
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.fd.get(), nullptr);
+    ::shutdown(link.fd.get(), SHUT_RDWR);
+    return true;
+  });
+  hello_timer_armed_ = false;
+  if (next != TargetLink::Time::max()) arm_hello_timer(next);
 }
 
 // Out of descriptors: without this the listener would stay readable and wake us for ever.

@@ -19,6 +19,7 @@
 #include "core/fabric/soft/target_link.h"
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <thread>
@@ -64,6 +65,7 @@ class SoftTarget final : public TargetEndpoint {
   SoftTarget(SoftDomain& domain, const TargetOptions& options)
       : domain_(domain),
         connections_max_(options.connections_max),
+        hello_deadline_(domain.options().hello_deadline_ms),
         spin_(std::chrono::microseconds(domain.options().spin_us)) {}
   Status start(const TargetOptions& options);
 
@@ -76,6 +78,8 @@ class SoftTarget final : public TargetEndpoint {
   bool follow(int timeout_ms, int fd);
   bool run_events(int timeout_ms, bool& leading);
   void accept_links();
+  void end_silent_links();
+  void arm_hello_timer(TargetLink::Time at) REQUIRES(links_mutex_);
   void refuse_without_descriptor();
   void serve(const LinkRef& link, bool& leading);
   bool serve_claimed(const LinkRef& link, bool& leading);
@@ -109,10 +113,12 @@ class SoftTarget final : public TargetEndpoint {
 
   SoftDomain& domain_;
   const std::uint32_t connections_max_;
+  const std::chrono::milliseconds hello_deadline_;
   AdaptiveSpin spin_;
   Address address_;
   UniqueFd epoll_;
   UniqueFd listener_;
+  UniqueFd hello_timer_;   // fires when the next hello is overdue
   UniqueFd closed_event_;  // readable for good once closed
   UniqueFd helper_event_;  // a semaphore: one token wakes one follower
   std::atomic<bool> closed_{false};
@@ -130,6 +136,7 @@ class SoftTarget final : public TargetEndpoint {
   Mutex links_mutex_;
   std::unordered_map<std::uint64_t, LinkRef> links_ GUARDED_BY(links_mutex_);
   std::uint64_t next_link_ GUARDED_BY(links_mutex_) = 16;
+  bool hello_timer_armed_ GUARDED_BY(links_mutex_) = false;
 
   Mutex jobs_mutex_;
   std::deque<std::shared_ptr<Pull>> jobs_ GUARDED_BY(jobs_mutex_);

@@ -43,6 +43,9 @@ SoftTarget::Step SoftTarget::receive_hello(TargetLink& link) {
     domain_.counters().links_foreign.add();
     return Step::ended;
   }
+  auto awaited = TargetLink::Greeting::awaited;
+  if (!link.greeting.compare_exchange_strong(awaited, TargetLink::Greeting::said))
+    return Step::ended;
   link.hello = *hello;
   link.cell = hello->challenge;
   link.have = 0;

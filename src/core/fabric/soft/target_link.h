@@ -15,6 +15,8 @@
 #include "core/fabric/soft/soft_wire.h"
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -23,12 +25,20 @@
 namespace farlift::fabric::soft {
 
 struct TargetLink {
-  TargetLink(std::uint64_t link_id, UniqueFd socket, bool no_room)
-      : id(link_id), fd(std::move(socket)), refuse(no_room) {}
+  using Time = std::chrono::steady_clock::time_point;
+
+  TargetLink(std::uint64_t link_id, UniqueFd socket, bool no_room, Time hello_deadline)
+      : id(link_id), fd(std::move(socket)), refuse(no_room), hello_by(hello_deadline) {}
 
   const std::uint64_t id;  // names the link in the epoll set
   const UniqueFd fd;
   const bool refuse;  // connections_max was reached: say so and end
+  const Time hello_by;
+
+  // Decided once: by the claim holder, or by the deadline. Only a link that said hello has pulls,
+  // so an expired one may be shut down at once.
+  enum class Greeting : std::uint8_t { awaited, said, expired };
+  std::atomic<Greeting> greeting{Greeting::awaited};
 
   // Input: the claim holder's.
   enum class In : std::uint8_t { hello, header, landing, draining };
