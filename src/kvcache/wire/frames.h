@@ -135,6 +135,7 @@ struct StaleSeenRequest {
   Bytes key;
   Location location;
 };
+inline constexpr std::size_t kTouchesMax = 4096;  // of one frame
 struct TouchRequest {
   std::vector<KeyHash> key_hashes;
 };  // no reply
