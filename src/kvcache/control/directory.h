@@ -3,13 +3,14 @@
 //
 // Invariants: a callback runs exactly once, from step(), never from inside the call that started
 //             the operation; the destructor runs those left with Errc::closed. Both halves of a
-//             pair are read and written by one command. Outcomes of writes are three-valued:
-//             Error with may_have_run tells unknown from not done.
+//             pair are read and written by one command. Outcomes of publish and unpublish are
+//             three-valued: not_done is certain, unknown is everything that is not.
 // Threads:    one (that of the loop).
 // Errors:     unreachable, timeout (kControlTimeout), connection_lost, closed, protocol (a reply
 //             nobody would give), permission (ACL), busy (too many operations wait).
 #pragma once
 
+#include "core/base/clock.h"
 #include "core/base/result.h"
 #include "kvcache/wire/layout.h"
 #include "kvcache/wire/names.h"
@@ -34,6 +35,7 @@ struct PublishRequest {
   Version expected;                   // none(): must be absent
   Bytes descriptor;
   Bytes tag;  // empty: development mode, no second key is written (and a leftover one is deleted)
+  Duration ttl = kDescriptorTtl;  // at least 1 ms; both halves expire at the same time
 };
 struct PublishReply {
   enum class Kind : std::uint8_t { ok, exists, conflict, unknown, not_done };
