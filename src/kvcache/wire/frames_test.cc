@@ -141,7 +141,7 @@ TEST(KvMessages, refuse_what_no_peer_would_send) {
             Errc::invalid_argument);  // K013: an empty key
   EXPECT_EQ(code(decode_alloc(encode(AllocRequest{{}, Bytes(1025), Length(1)}))),
             Errc::invalid_argument);
-  PutPullRequest put{{},        to_bytes("k"),    Length(9), Crc32c(8), RemoteAddr(UINT64_MAX - 8),
+  PutPullRequest put{{},        to_bytes("k"),    Length(9), Crc32c(8), RemoteAddr(UINT64_MAX - 9),
                      {RKey(1)}, PutMode::replace, Version()};
   EXPECT_TRUE(decode_put_pull(encode(put)).ok());
   put.source = RemoteAddr(UINT64_MAX - 8);
