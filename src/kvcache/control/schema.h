@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kvcache/wire/layout.h"
+#include "kvcache/wire/sink.h"
 #include "kvcache/wire/types.h"
 
 #include <cstddef>
@@ -21,12 +22,9 @@ Bytes location_slice(ByteView descriptor);
 Bytes version_slice(ByteView descriptor);
 Bytes version_operand(Version version);  // little-endian; empty for none()
 
-inline std::string_view text_of(ByteView bytes) noexcept {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-inline Bytes bytes_of(std::string_view text) {
-  const auto* first = reinterpret_cast<const std::byte*>(text.data());
-  return {first, first + text.size()};
+inline Bytes to_bytes(std::string_view text) {
+  const ByteView bytes = bytes_of(text);
+  return {bytes.begin(), bytes.end()};
 }
 
 }  // namespace farlift::kv

@@ -243,7 +243,7 @@ class SimDirectory final : public Directory {
   void announce(const NodeRecord& record, OnStatus done) override {
     run(
         [world = world_.get(), record] {
-          world->state.set(node_name(record.node), bytes_of(encode_node_record(record)),
+          world->state.set(node_name(record.node), to_bytes(encode_node_record(record)),
                            kNodeLease);
           world->state.set_add(std::string(kNodesName), std::to_string(record.node.raw()));
         },
@@ -285,7 +285,7 @@ class SimDirectory final : public Directory {
   void take_lease(NodeId node, Incarnation incarnation, ArenaId arena, const ClientId& client,
                   Duration time, OnStatus done) override {
     run([world = world_.get(), name = lease_name(node, incarnation, arena, client),
-         time] { world->state.set(name, bytes_of("1"), time); },
+         time] { world->state.set(name, to_bytes("1"), time); },
         [done] { done({}); }, [done](Failure f) { done(f.error); });
   }
   void count_leases(NodeId node, Incarnation incarnation, ArenaId arena, OnCount done) override {
