@@ -30,6 +30,7 @@ Result<ManifestEntry> decode_entry(codec::Reader& r) {
   TRY_ASSIGN(const ByteView key, r.take(key_bytes));
   if (!valid_key(key)) return malformed();
   TRY_ASSIGN(const std::uint16_t descriptor_bytes, r.u16_le());
+  if (descriptor_bytes > Descriptor::kBytesMax) return malformed();
   TRY_ASSIGN(const ByteView descriptor, r.take(descriptor_bytes));
   TRY_ASSIGN(const ByteView tag, r.take(entry.tag.size()));
   entry.key.assign(key.begin(), key.end());
