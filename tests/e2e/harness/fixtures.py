@@ -5,6 +5,7 @@ One small server is shared by all tests that need no special configuration.
 import pytest
 
 from .peer import LANES, Lane, Peer
+from .rounds import rounds  # noqa: F401
 from .server import SMALL, Server
 
 

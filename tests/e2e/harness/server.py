@@ -20,10 +20,11 @@ PRELOAD = os.environ.get("FARLIFT_SERVER_PRELOAD", "")
 SMALL = {"segment-size": "16mb", "max-object-size": "8mb", "chunk-size": "1mb", "fabric-interfaces": "lo"}
 
 
-def eventually(check: Callable[[], Any], timeout: float = 30.0, what: str = "condition") -> Any:
+def eventually(check: Callable[[], Any], timeout: float = 30.0, what: str = "condition",
+               first_pause: float = 0.002) -> Any:
     """Polls until check() is true (or stops raising AssertionError); the last failure is raised."""
     deadline = time.monotonic() + timeout
-    pause = 0.002
+    pause = first_pause
     while True:
         try:
             value = check()
@@ -45,10 +46,12 @@ def free_port() -> int:
 
 
 class Server:
-    """config: lines of valkey.conf; module: `largeobj.` settings, None for a server without the module."""
+    """config: lines of valkey.conf; module: `largeobj.` settings, None for a server without the module; environment: what
+    its process gets besides ours."""
 
     def __init__(self, config: Optional[Dict[str, str]] = None, module: Optional[Dict[str, str]] = SMALL,
-                 tls: bool = False, expect_failure: bool = False):
+                 tls: bool = False, expect_failure: bool = False, environment: Optional[Dict[str, str]] = None):
+        self.environment = dict(environment or {})
         self.directory = Path(tempfile.mkdtemp(prefix="farlift-e2e-"))
         self.config_lines = dict(config or {})
         self.module = module
@@ -101,6 +104,7 @@ class Server:
         environment = dict(os.environ)
         if PRELOAD:
             environment["LD_PRELOAD"] = PRELOAD
+        environment.update(self.environment)
         # whatever ends this process, a time limit included, ends the server too
         leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         self.process = subprocess.Popen([*leash, VALKEY, str(self.directory / "valkey.conf")], env=environment,
