@@ -136,6 +136,8 @@ class TlsStream final : public Stream {
     return total;
   }
 
+  SSL* ssl() const noexcept { return ssl_.get(); }
+
   std::size_t pending() const noexcept override {
     return static_cast<std::size_t>(SSL_pending(ssl_.get()));
   }
@@ -194,16 +196,8 @@ class OpensslContext final : public TlsContext,
                                           std::shared_ptr<const WakeSignal> stop,
                                           const Clock& clock, Deadline deadline,
                                           std::string* reason) const override {
-    UniqueSsl ssl(SSL_new(context_.get()));
-    BIO* bio = BIO_new(method_.get());
-    if (ssl == nullptr || bio == nullptr) return Error::make(Errc::no_memory, "TLS");
-    BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd.get())));
-    BIO_set_init(bio, 1);
-    SSL_set_bio(ssl.get(), bio, bio);
-    TRY(set_name(ssl.get(), host, reason));
-    TRY_ASSIGN(auto own, WakeSignal::make());
-    auto stream = std::make_unique<TlsStream>(shared_from_this(), std::move(ssl), std::move(fd),
-                                              std::move(own), std::move(stop), clock);
+    TRY_ASSIGN(auto stream, make_stream(std::move(fd), std::move(stop), clock));
+    TRY(set_name(stream->ssl(), host, reason));
     if (const Status done = stream->handshake(deadline); !done.ok()) {
       explain(reason, "TLS with " + (host.empty() ? std::string("the server") : host),
               done.error());
@@ -214,7 +208,40 @@ class OpensslContext final : public TlsContext,
     return std::unique_ptr<Stream>(std::move(stream));
   }
 
+  Result<std::unique_ptr<Stream>> start_client(UniqueFd fd, const std::string& host,
+                                               std::shared_ptr<const WakeSignal> stop,
+                                               const Clock& clock) const override {
+    TRY_ASSIGN(auto stream, make_stream(std::move(fd), std::move(stop), clock));
+    TRY(set_name(stream->ssl(), host, nullptr));
+    SSL_set_connect_state(stream->ssl());
+    return std::unique_ptr<Stream>(std::move(stream));
+  }
+
+  Result<std::unique_ptr<Stream>> start_server(UniqueFd fd, std::shared_ptr<const WakeSignal> stop,
+                                               const Clock& clock) const override {
+    TRY_ASSIGN(auto stream, make_stream(std::move(fd), std::move(stop), clock));
+    SSL_set_accept_state(stream->ssl());
+    return std::unique_ptr<Stream>(std::move(stream));
+  }
+
  private:
+  Result<std::unique_ptr<TlsStream>> make_stream(UniqueFd fd,
+                                                 std::shared_ptr<const WakeSignal> stop,
+                                                 const Clock& clock) const {
+    UniqueSsl ssl(SSL_new(context_.get()));
+    BIO* bio = BIO_new(method_.get());
+    if (ssl == nullptr || bio == nullptr) {
+      BIO_free(bio);
+      return Error::make(Errc::no_memory, "TLS");
+    }
+    BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd.get())));
+    BIO_set_init(bio, 1);
+    SSL_set_bio(ssl.get(), bio, bio);
+    TRY_ASSIGN(auto own, WakeSignal::make());
+    return std::make_unique<TlsStream>(shared_from_this(), std::move(ssl), std::move(fd),
+                                       std::move(own), std::move(stop), clock);
+  }
+
   Status set_name(SSL* ssl, const std::string& host, std::string* reason) const {
     const std::string& name = options_.server_name.empty() ? host : options_.server_name;
     const bool verify_name = !options_.insecure && options_.verify_hostname;
@@ -251,12 +278,14 @@ Status refuse(std::string* reason, const std::string& what) {
   return Error::make(Errc::invalid_argument, "TLS options");
 }
 
-Status configure(SSL_CTX* context, const TlsOptions& options, std::string* reason) {
-  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+Status configure(SSL_CTX* context, const TlsOptions& options, bool verify, std::string* reason) {
+  SSL_CTX_set_min_proto_version(context, options.only_tls13 ? TLS1_3_VERSION : TLS1_2_VERSION);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  SSL_CTX_set_verify(context, options.insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, nullptr);
-  if (!options.insecure) {
+  SSL_CTX_set_verify(context,
+                     verify ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT : SSL_VERIFY_NONE,
+                     nullptr);
+  if (verify) {
     const bool own = !options.ca_file.empty() || !options.ca_directory.empty();
     if (!options.ca_file.empty() &&
         SSL_CTX_load_verify_file(context, options.ca_file.c_str()) != 1) {
@@ -287,18 +316,40 @@ Status configure(SSL_CTX* context, const TlsOptions& options, std::string* reaso
 
 }  // namespace
 
-Result<std::shared_ptr<const TlsContext>> TlsContext::make(const TlsOptions& options,
-                                                           std::string* reason) {
+namespace {
+
+Result<std::shared_ptr<const TlsContext>> make_context(const SSL_METHOD* side,
+                                                       const TlsOptions& options, bool verify,
+                                                       std::string* reason) {
   ERR_clear_error();
-  UniqueSslCtx context(SSL_CTX_new(TLS_client_method()));
+  UniqueSslCtx context(SSL_CTX_new(side));
   UniqueBioMethod method(BIO_meth_new(BIO_TYPE_SOURCE_SINK, "farlift stream"));
   if (context == nullptr || method == nullptr) return Error::make(Errc::no_memory, "TLS");
   BIO_meth_set_write(method.get(), bio_write);
   BIO_meth_set_read(method.get(), bio_read);
   BIO_meth_set_ctrl(method.get(), bio_ctrl);
-  TRY(configure(context.get(), options, reason));
+  TRY(configure(context.get(), options, verify, reason));
+  // Without a name for them sessions of verified clients could not be resumed; nobody needs to.
+  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   return std::shared_ptr<const TlsContext>(
       std::make_shared<OpensslContext>(std::move(context), std::move(method), options));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const TlsContext>> TlsContext::make(const TlsOptions& options,
+                                                           std::string* reason) {
+  return make_context(TLS_client_method(), options, !options.insecure, reason);
+}
+
+Result<std::shared_ptr<const TlsContext>> TlsContext::make_server(const TlsOptions& options,
+                                                                  std::string* reason) {
+  if (options.certificate_file.empty()) {
+    if (reason != nullptr) *reason = "a TLS server needs certificate_file and key_file";
+    return Error::make(Errc::invalid_argument, "TLS options");
+  }
+  const bool ask = !options.ca_file.empty() || !options.ca_directory.empty();
+  return make_context(TLS_server_method(), options, ask && !options.insecure, reason);
 }
 
 }  // namespace farlift::net

@@ -25,12 +25,17 @@ struct TlsOptions {
   std::string server_name = {};
   bool verify_hostname = true;  // false: any name will do, the chain is still verified
   bool insecure = false;        // true: nothing is verified; for tests and emergencies
+  bool only_tls13 = false;
 };
 
 class TlsContext {
  public:
   static Result<std::shared_ptr<const TlsContext>> make(const TlsOptions& options,
                                                         std::string* reason = nullptr);
+  // For accepting: certificate and key are needed; with a CA, clients must show a certificate of
+  // it.
+  static Result<std::shared_ptr<const TlsContext>> make_server(const TlsOptions& options,
+                                                               std::string* reason = nullptr);
   virtual ~TlsContext() = default;
 
   // Shakes hands as the client over a connected nonblocking socket.
@@ -38,6 +43,17 @@ class TlsContext {
                                                   std::shared_ptr<const WakeSignal> stop,
                                                   const Clock& clock, Deadline deadline,
                                                   std::string* reason) const = 0;
+
+  // The same without waiting, as the client or as the server: hands are shaken within the stream's
+  // first try_read and try_write, which say `again` until that is over (either may then be worth
+  // calling when the descriptor is readable or writable), and nothing of ours is sent before the
+  // peer is verified.
+  virtual Result<std::unique_ptr<Stream>> start_client(UniqueFd fd, const std::string& host,
+                                                       std::shared_ptr<const WakeSignal> stop,
+                                                       const Clock& clock) const = 0;
+  virtual Result<std::unique_ptr<Stream>> start_server(UniqueFd fd,
+                                                       std::shared_ptr<const WakeSignal> stop,
+                                                       const Clock& clock) const = 0;
 };
 
 }  // namespace farlift::net

@@ -5,7 +5,8 @@
 //             blocks. A lost link stays lost. Frames sent are kept until the peer's window takes
 //             them, at most kQueuedBytesMax.
 // Threads:    one (that of the loop), for everything made from a Transport.
-// Errors:     send: exhausted (the queue is full: the peer does not read), closed, connection_lost.
+// Errors:     send: exhausted (the queue is full: the peer does not read), too_large (the body),
+//             closed, connection_lost.
 //             receive: again (nothing now), connection_lost (also: could not connect), protocol.
 #pragma once
 
@@ -25,22 +26,22 @@ class Link {
   virtual Status send(const Frame& frame) = 0;
   virtual Result<Frame> receive() = 0;
   virtual void close() noexcept = 0;
-  virtual bool lost() const noexcept = 0;
+  virtual bool lost() const noexcept = 0;  // and every frame that arrived was received
   virtual const std::string& peer() const noexcept = 0;  // for logs: "host:port"
 };
 
 class LinkListener {
  public:
   virtual ~LinkListener() = default;
-  virtual std::unique_ptr<Link> accept() = 0;  // null: nobody waits
+  virtual std::unique_ptr<Link> accept() = 0;  // null: nobody waits; call it until then
   virtual std::uint16_t port() const noexcept = 0;
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Starts connecting; frames may be sent at once. A peer that cannot be reached shows in
-  // receive().
+  // Starts connecting to an address or a name; frames may be sent at once. A peer that cannot be
+  // reached shows in receive().
   virtual Result<std::unique_ptr<Link>> connect(const std::string& host, std::uint16_t port) = 0;
   virtual Result<std::unique_ptr<LinkListener>> listen(const std::string& ip,
                                                        std::uint16_t port) = 0;
