@@ -126,12 +126,12 @@ def test_B096_late_writes_of_a_scripted_server(fake_domain):
         assert buffer[:1000] == value[:1000] and untouched(buffer, 1000)
 
 
-def test_B097_close_races_a_reply(fake_domain, long_run):
+def test_B097_close_races_a_reply(fake_domain, long_run, rounds):
     value = pattern(65536, seed=97)
     rng = random.Random(97)
     receipts = closed = 0
     with FakeServer(fake_domain, {"BLOB.RDMA_GET": serve(value)}) as server:
-        for _ in range(1000 if long_run else 120):
+        for _ in rounds(1000 if long_run else 120):
             with connected(server.port) as client:
                 buffer = sentinels(65536)
                 region = client.register_rdma_region(buffer)

@@ -1,10 +1,10 @@
-// An allocator that takes the licence that realloc() gives it: a large block that shrinks moves, and
-// its old place is scribbled over. It lets other threads run before it does so. The usual
+// An allocator that takes the licence that realloc() gives it: a large block that shrinks moves,
+// and its old place is scribbled over. It lets other threads run before it does so. The usual
 // allocators shrink large blocks in place, so code that still reads the old block goes unnoticed
 // with them. Loaded by LD_PRELOAD in front of the real one.
 //
-// $FARLIFT_MOVES names a file of 8 bytes in which the moves are counted, so that a test can tell that
-// there were any.
+// $FARLIFT_MOVES names a file of 8 bytes in which the moves are counted, so that a test can tell
+// that there were any.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -139,10 +139,9 @@ def content_of(version: int) -> bytes:
     return pattern(200_000 + version % 7 * 111_111, seed=version)
 
 
-@pytest.mark.parametrize("rounds", [3])
-def test_B084_bgsave_under_traffic(rounds, long_run):
+def test_B084_bgsave_under_traffic(long_run, rounds):
     with Server() as server:
-        for _ in range(rounds * (10 if long_run else 1)):
+        for _ in rounds(30 if long_run else 3):
             writers = Writers(server, 3, ["soft-host", "soft-remote", "emulated"])
             try:
                 eventually(lambda: writers.transfers > 30 or writers.failures, 60)

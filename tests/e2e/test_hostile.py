@@ -47,7 +47,7 @@ def hostile_command(rng, region):
 
 
 @pytest.mark.parametrize("lane_name", ["soft-host", "emulated"])
-def test_any_operands(server, lane_name, long_run):
+def test_any_operands(server, lane_name, long_run, rounds):
     rng = random.Random(20260101)
     server.ok("BLOB.TCP_SET", "k", P)
     server.ok("SET", "s", "x")
@@ -57,7 +57,7 @@ def test_any_operands(server, lane_name, long_run):
         window = peer.lane.domain.register(memoryview(region.memory)[4096:8192], "rw")
         region.close()
         region.registration = window  # only the middle third is open
-        for step in range(20_000 if long_run else 700):
+        for step in rounds(20_000 if long_run else 700):
             try:
                 reply = peer.connection.call(*hostile_command(rng, region))
             except (Disconnected, ConnectionError) as error:
@@ -71,10 +71,10 @@ def test_any_operands(server, lane_name, long_run):
     eventually(lambda: server.counter("rdma_sessions") == 0)
 
 
-def test_any_bytes_at_the_resp_layer(server, long_run):
+def test_any_bytes_at_the_resp_layer(server, long_run, rounds):
     """Broken framing closes that connection at most; the server lives."""
     rng = random.Random(7)
-    for _ in range(3000 if long_run else 200):
+    for _ in rounds(3000 if long_run else 200):
         frame = bytearray(encode(["BLOB.RDMA_SET", "k", 4096, "CRC", crc32c(P), 1, 0, 4096]))
         for _ in range(rng.randrange(1, 6)):
             choice = rng.random()
@@ -156,14 +156,14 @@ def test_a_listener_that_accepts_and_says_nothing(server):
         assert isinstance(reply, RespError) and reply.text.startswith("ERR RDMA write failed"), reply
 
 
-def test_many_bindings_of_many_addresses(server, long_run):
+def test_many_bindings_of_many_addresses(server, long_run, rounds):
     """Bindings come and go; nothing is left, and a good peer is served in between."""
     content = pattern(4096, seed=9)
     server.ok("BLOB.TCP_SET", "k", content)
     rng = random.Random(9)
     connections = []
     with Peer(server, LANES["soft-host"]) as peer:
-        for i in range(2000 if long_run else 200):
+        for i in rounds(2000 if long_run else 200):
             connection = server.connect()
             address = struct.pack("<H", 2) + struct.pack(">H", 1 + rng.randrange(65535)) + bytes([127, 0, 0, 1]) + bytes(8)
             connection.call("BLOB.RDMA_HELLO", address.hex())

@@ -14,11 +14,11 @@ from harness.server import SMALL, Server, eventually
 MIB = 1 << 20
 
 
-def test_R38_reply_far_over_the_output_buffer_limit():
+def test_R38_reply_far_over_the_output_buffer_limit(long_run, rounds):
     with Server({"client-output-buffer-limit": "normal 2mb 1mb 1"}) as server:
         content = pattern(8 * MIB, seed=38)
         server.ok("BLOB.TCP_SET", "k", content)
-        for _ in range(3):
+        for _ in rounds(100 if long_run else 3):
             greedy = Connection(server.port, timeout=60)
             for _ in range(8):
                 greedy.send("BLOB.TCP_GET", "k")
@@ -87,15 +87,15 @@ def thread_cpu(pid: int):
 
 
 @pytest.mark.parametrize("lane_name", ["soft-host", "soft-remote", "emulated"])
-def test_R40_io_threads_and_large_values(lane_name):
+def test_R40_io_threads_and_large_values(lane_name, long_run):
     with Server({"io-threads": "4"}, {**SMALL, "segment-size": "64mb", "max-object-size": "16mb"}) as server:
         failures = []
 
         def client(number: int) -> None:
             try:
                 with Peer(server, LANES[lane_name]) as peer:
-                    for i in range(6):
-                        content = pattern((1 + (number + i) % 3) * MIB + number, seed=4000 + number * 10 + i)
+                    for i in range(60 if long_run else 6):
+                        content = pattern((1 + (number + i) % (9 if long_run else 3)) * MIB + number, seed=4000 + number * 100 + i)
                         key = f"k{number}"
                         peer.store(key, content)
                         if peer.fetch(key, len(content)) != content:
@@ -110,7 +110,7 @@ def test_R40_io_threads_and_large_values(lane_name):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(240)
+            thread.join(600)
             assert not thread.is_alive(), "a client never finished"
         assert failures == []
         assert server.counter("num_objects") == 12
@@ -124,9 +124,9 @@ def test_R40_io_threads_and_large_values(lane_name):
         eventually(quiet, 15, "every thread is idle")
 
 
-def test_R41_replica_and_snapshots_hold_every_key():
+def test_R41_replica_and_snapshots_hold_every_key(long_run):
     with Server({"appendonly": "yes", "appendfsync": "no"}) as primary, Server() as replica:
-        keys = [f"k{i}" for i in range(40)]
+        keys = [f"k{i}" for i in range(4000 if long_run else 40)]
         for i, key in enumerate(keys):
             primary.ok("BLOB.TCP_SET", key, pattern(50_000 + i, seed=4100 + i))
             primary.ok("SET", f"s{i}", "x")
@@ -156,16 +156,18 @@ def test_R41_replica_and_snapshots_hold_every_key():
 @pytest.mark.parametrize("removal", [["DEL", "k0", "k1", "k2"], ["UNLINK", "k0", "k1", "k2"], ["FLUSHALL", "ASYNC"],
                                      ["FLUSHALL", "SYNC"]], ids=" ".join)
 def test_R42_removal_does_not_stall_others(removal, long_run):
-    """Three quarters of a gigabyte at once; PING must not wait for pages to be freed."""
-    module = {"segment-size": "1gb", "max-object-size": "900mb", "fabric-interfaces": "lo"}
-    count, length = (3, 340 * MIB) if long_run else (3, 64 * MIB)
+    """Long run: nearly 3 GiB at once, in values as large as there are; PING must not wait for pages to be freed."""
+    module = {"segment-size": "1gb", "max-object-size": "1000mb", "fabric-interfaces": "lo"}
+    count, length = (3, 1000 * MIB) if long_run else (3, 64 * MIB)
     with Server({}, module) as server:
         content = bytes(length)
         start = server.counter("dram_allocated_bytes")
         loader = server.connect()
-        for i in range(count):
-            loader.ok("BLOB.TCP_SET", f"k{i}", content)
-        del content
+        with Peer(server, LANES["soft-host"]) as peer:
+            region = peer.region(content=content)
+            for i in range(count):
+                assert peer.set(f"k{i}", length, region.triple()) == "OK"
+        del content, region
         slowest, stop = [0.0], threading.Event()
         pinger = server.connect()
 
@@ -188,7 +190,7 @@ def test_R42_removal_does_not_stall_others(removal, long_run):
         assert slowest[0] < max(0.25, 10 * baseline), f"slowest PING {slowest[0] * 1000:.1f} ms"
 
 
-def test_R43_polling_exists_does_not_pin():
+def test_R43_polling_exists_does_not_pin(long_run, rounds):
     module = {"segment-size": "4mb", "max-object-size": "1mb", "chunk-size": "256kb", "fabric-interfaces": "lo",
               "scaling-poll-ms": "1000", "reclaim-poll-ms": "1"}
     with Server({"maxmemory-policy": "allkeys-lru"}, module) as server:
@@ -200,7 +202,7 @@ def test_R43_polling_exists_does_not_pin():
             try:
                 connection = server.connect()
                 while not stop.is_set():
-                    for i in range(200):
+                    for i in range(1500 if long_run else 200):
                         connection.ok("EXISTS", f"k{i}")
                         connection.ok("BLOB.INFO", f"k{i}", "LEN")
             except BaseException as error:  # noqa: B902 - reported by the main thread
@@ -211,7 +213,8 @@ def test_R43_polling_exists_does_not_pin():
         try:
             writer = server.connect()
             written = 0
-            for i in range(60):
+            count = 1500 if long_run else 60
+            for i in rounds(count):
                 def stored() -> bool:
                     reply = writer.call("BLOB.TCP_SET", f"k{i}", content)
                     assert reply == "OK" or reply == texts.OOM, reply
@@ -222,6 +225,6 @@ def test_R43_polling_exists_does_not_pin():
         finally:
             stop.set()
             thread.join()
-        assert failures == [] and written == 60
+        assert failures == [] and written == count
         assert server.ok("DBSIZE") < 60
-        assert server.ok("BLOB.TCP_GET", "k59") == content
+        assert server.ok("BLOB.TCP_GET", f"k{count - 1}") == content

@@ -68,7 +68,8 @@ inline int calls(Client& client, const std::string& command) {
   return at == std::string::npos ? 0 : std::atoi(info->text.c_str() + at + head.size());  // NOLINT
 }
 
-inline void expect_round_trip(Client& client, const std::string& key, std::size_t size, unsigned seed) {
+inline void expect_round_trip(Client& client, const std::string& key, std::size_t size,
+                              unsigned seed) {
   std::vector<std::byte> memory = pattern(size, seed);
   const std::vector<std::byte> sent = memory;
   RdmaRegion region = add_region(client, memory);

@@ -4,10 +4,9 @@
 // Threads: as used by one test. Errors: gtest failures.
 #pragma once
 
-#include "core/transfer/engine.h"
-
 #include "core/base/log.h"
 #include "core/digest/crc32c.h"
+#include "core/transfer/engine.h"
 #include "core/transfer/fake_fabric.h"
 
 #include <gtest/gtest.h>
@@ -102,7 +101,8 @@ struct Scene {
 
   TransferId start(fabric::OpKind kind, unsigned peer, std::size_t length) {
     auto value = pattern(length, next_key);
-    std::vector<std::byte> local = kind == fabric::OpKind::write ? value : std::vector<std::byte>(length);
+    std::vector<std::byte> local =
+        kind == fabric::OpKind::write ? value : std::vector<std::byte>(length);
     Job job;
     job.kind = kind;
     job.peer = fake::peer_address(peer);
@@ -110,7 +110,8 @@ struct Scene {
     job.remote.push_back({RKey(next_key), RemoteAddr(0), Length(length)});
     {
       MutexLock lock(world.mutex);
-      world.windows[next_key++] = kind == fabric::OpKind::read ? value : std::vector<std::byte>(length);
+      world.windows[next_key++] =
+          kind == fabric::OpKind::read ? value : std::vector<std::byte>(length);
     }
     values.push_back(std::move(value));
     ended.emplace_back();

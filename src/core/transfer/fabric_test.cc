@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/long_run.h"
+
 namespace farlift::transfer {
 namespace {
 
@@ -153,7 +155,7 @@ TEST(Sim, success_means_the_right_bytes_under_every_fault) {
   set_log_level(LogLevel::error);
   std::uint64_t succeeded = 0;
   std::uint64_t fences = 0;
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::repeats(60u, 3000u); ++seed) {
     ManualClock clock;
     fabric::sim::SimOptions options;
     options.seed = seed;

@@ -1,8 +1,7 @@
 // Refusals, aborts, dead peers and closed targets over libfabric's tcp: what ends, how, and what it
 // leaves alone.
-#include "core/fabric/ofi/ofi_test_base.h"
-
 #include "core/base/unique_fd.h"
+#include "core/fabric/ofi/ofi_test_base.h"
 
 #include <cstring>
 #include <netinet/in.h>

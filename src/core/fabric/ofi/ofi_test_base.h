@@ -4,9 +4,8 @@
 // Threads: as used by one test. Errors: gtest failures; without a usable libfabric the tests skip.
 #pragma once
 
-#include "core/fabric/ofi/ofi.h"
-
 #include "core/base/prng.h"
+#include "core/fabric/ofi/ofi.h"
 
 #include <gtest/gtest.h>
 

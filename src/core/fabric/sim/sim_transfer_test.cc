@@ -11,11 +11,13 @@
 
 #include <algorithm>
 
+#include "tests/support/long_run.h"
+
 namespace farlift::fabric::sim {
 namespace {
 
-constexpr std::uint64_t kSeeds = 1500;
-constexpr std::uint64_t kEngineSeeds = 300;
+const std::uint64_t kSeeds = testing::repeats(1500u, 30'000u);
+const std::uint64_t kEngineSeeds = testing::repeats(300u, 6000u);
 constexpr std::byte kCanary{0xcc};
 constexpr std::byte kPoison{0xee};
 

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/long_run.h"
+
 namespace farlift::resp {
 namespace {
 
@@ -99,7 +101,7 @@ void compare(const std::string& wire, bool damaged) {
 
 TEST(RespOracle, valid_replies_read_alike) {
   Prng prng(1);
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < testing::repeats(20'000, 500'000); ++i) {
     std::string wire = random_reply(prng, 4);
     if (prng.chance(1, 2)) wire += random_reply(prng, 4);
     ASSERT_NO_FATAL_FAILURE(compare(wire, false));
@@ -108,7 +110,7 @@ TEST(RespOracle, valid_replies_read_alike) {
 
 TEST(RespOracle, damaged_replies_are_refused_or_read_alike) {
   Prng prng(2);
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < testing::repeats(20'000, 500'000); ++i) {
     std::string wire = random_reply(prng, 4);
     const auto at = static_cast<std::size_t>(prng.below(wire.size()));
     switch (prng.below(4)) {
@@ -133,7 +135,7 @@ TEST(RespOracle, damaged_replies_are_refused_or_read_alike) {
 
 TEST(RespOracle, commands_are_encoded_alike) {
   Prng prng(3);
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < testing::repeats(1000, 20'000); ++i) {
     std::vector<std::string> owned(1 + static_cast<std::size_t>(prng.below(6)));
     for (std::string& argument : owned) {
       argument.resize(static_cast<std::size_t>(prng.below(prng.chance(1, 4) ? 10'000 : 30)));

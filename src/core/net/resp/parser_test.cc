@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/long_run.h"
+
 namespace farlift::resp {
 namespace {
 
@@ -221,7 +223,7 @@ struct Generator {
 };
 
 TEST(RespParser, random_trees_in_random_pieces) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::repeats(100u, 2000u); ++seed) {
     Generator generator(seed);
     std::string wire;
     std::vector<Value> expected;

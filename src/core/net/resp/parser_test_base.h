@@ -118,7 +118,7 @@ struct Outcome {
 };
 
 inline Outcome parse(std::string_view wire, std::size_t piece, ParserLimits limits = {},
-              std::span<std::byte> offer = {}) {
+                     std::span<std::byte> offer = {}) {
   Parser parser(limits);
   Outcome outcome;
   if (offer.data() != nullptr) parser.offer_bulk(offer);

@@ -3,9 +3,8 @@
 // Threads: as used by one test. Errors: gtest failures.
 #pragma once
 
-#include "core/net/resp/router.h"
-
 #include "core/net/resp/fake_server.h"
+#include "core/net/resp/router.h"
 
 #include <gtest/gtest.h>
 
