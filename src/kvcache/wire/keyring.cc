@@ -75,6 +75,12 @@ Status Keyring::drop(KeyId id) {
   return {};
 }
 
+std::vector<KeyId> Keyring::ids() const {
+  std::vector<KeyId> ids;
+  for (const auto& [id, keys] : keys_) ids.push_back(id);
+  return ids;
+}
+
 Status Keyring::sign_with(KeyId id) {
   if (!keys_.contains(id)) return Error::make(Errc::not_found, "sign with");
   signing_ = id;

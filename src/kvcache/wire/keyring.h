@@ -17,6 +17,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace farlift::kv {
 
@@ -49,6 +50,7 @@ class Keyring {
   KeyId signing_id() const noexcept { return signing_; }
   const Subkeys* find(KeyId id) const noexcept;  // nullptr: unknown. Development: id 0 only
   const Subkeys& signing() const noexcept;       // ASSERTs that there is one
+  std::vector<KeyId> ids() const;  // for what does not say which key signed it (manifests)
 
   // Lines "<key_id> <64 hex digits>", '#' comments; the last line signs. `why`: one sentence that
   // names the line and never the secret.
