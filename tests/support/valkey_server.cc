@@ -74,6 +74,14 @@ std::vector<std::string> ServerProcess::command_line() const {
   std::string program = options_.program;
   if (program.empty()) program = chosen != nullptr && *chosen != '\0' ? chosen : "valkey-server";
   const std::string port = std::to_string(port_);
+  if (!options_.sentinel.empty()) {
+    // A sentinel rewrites its configuration, so it needs a file of its own.
+    std::ofstream file(dir_.file("sentinel.conf"));
+    file << "port " << port << "\nbind 127.0.0.1\ndir " << directory() << "\nunixsocket "
+         << unix_path() << "\n";
+    for (const std::string& text : options_.sentinel) file << text << "\n";
+    return {program, dir_.file("sentinel.conf"), "--sentinel"};
+  }
   std::vector<std::string> line{program,       "--dir",  directory(),    "--unixsocket",
                                 unix_path(),   "--bind", "127.0.0.1",    "-::1",
                                 "--save",      "",       "--appendonly", "no",

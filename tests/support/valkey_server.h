@@ -1,5 +1,6 @@
 // ServerProcess: a real valkey-server of one's own for a test: temporary directory, free ports,
-// Unix socket, TLS if wanted. ClusterProcess: several of them that share the slots.
+// Unix socket, TLS if wanted. ClusterProcess: several of them that share the slots. SentinelSet: a
+// primary and its replica, watched.
 //
 //   std::string reason;
 //   auto server = ServerProcess::start({.arguments = {"--loadmodule", path}}, &reason);
@@ -15,6 +16,7 @@
 #pragma once
 
 #include "core/net/resp/connection.h"
+#include "core/net/resp/reply_error.h"
 
 #include <cstdint>
 #include <memory>
@@ -54,6 +56,8 @@ struct ServerOptions {
   bool tls_client_certificates = false;     // ask for them and insist
   std::optional<TlsFiles> tls_files = {};   // absent: made in the server's own directory
   bool cluster = false;                     // cluster mode without slots; see ClusterProcess
+  std::vector<std::string> sentinel =
+      {};  // not empty: a sentinel with these lines of configuration
   // Empty: FARLIFT_VALKEY_SERVER of the environment, or valkey-server.
   std::string program = {};
 };
@@ -112,6 +116,22 @@ class ClusterProcess {
  private:
   TempDir dir_;
   std::vector<std::unique_ptr<ServerProcess>> servers_;
+};
+
+// A primary, a replica of it and three sentinels that call them "main" and take over when the
+// primary has been silent for a second.
+class SentinelSet {
+ public:
+  // Returns when the replica is in step and every sentinel knows the others and the replica.
+  static std::unique_ptr<SentinelSet> start(const ServerOptions& options, std::string* reason);
+
+  ServerProcess& primary() { return *servers_.at(0); }  // at the start
+  ServerProcess& replica() { return *servers_.at(1); }
+  std::vector<resp::Endpoint> sentinels() const;
+
+ private:
+  std::vector<std::unique_ptr<ServerProcess>> servers_;
+  std::vector<std::unique_ptr<ServerProcess>> sentinels_;
 };
 
 // A TCP port on 127.0.0.1 that was free a moment ago.
