@@ -2,6 +2,7 @@
 
 #include "core/fabric/soft/host_process.h"
 #include "core/fabric/soft/initiator.h"
+#include "core/fabric/soft/registration.h"
 #include "core/fabric/soft/target.h"
 
 #include <cstring>
@@ -9,28 +10,6 @@
 
 namespace farlift::fabric::soft {
 namespace {
-
-class SoftRegistration final : public Registration {
- public:
-  SoftRegistration(Registry& registry, std::shared_ptr<Registry::Record> record) noexcept
-      : registry_(registry), record_(std::move(record)) {}
-  ~SoftRegistration() override { registry_.close(*record_); }
-
-  RKey key() const noexcept override { return record_->key; }
-  RemoteAddr addr() const noexcept override { return record_->base; }
-  Length length() const noexcept override { return Length(record_->bytes.size()); }
-  Access access() const noexcept override { return record_->access; }
-  Status close() override {
-    registry_.close(*record_);
-    return {};
-  }
-  void watch(bool on) noexcept override { record_->landed.watch(on); }
-  std::optional<std::vector<LandedRun>> landed() override { return record_->landed.take(); }
-
- private:
-  Registry& registry_;
-  const std::shared_ptr<Registry::Record> record_;
-};
 
 // The name of the interface that carries `ip`, or "" (a library call that fails here costs a name
 // and nothing else).
@@ -76,7 +55,7 @@ SoftDomain::SoftDomain(const SoftOptions& options, const Clock& clock, const Soc
 
 Result<std::unique_ptr<Registration>> SoftDomain::register_memory(const MemoryRef& memory,
                                                                   Access access) {
-  TRY_ASSIGN(auto record, registry_->open(memory.bytes, access));
+  TRY_ASSIGN(auto record, registry_->open(memory.bytes, access, SourceFile::of(memory)));
   return std::unique_ptr<Registration>(
       std::make_unique<SoftRegistration>(*registry_, std::move(record)));
 }
@@ -129,6 +108,7 @@ SoftStats stats(const Domain& domain) noexcept {
   s.operations_served = c.operations_served.get();
   s.operations_refused = c.operations_refused.get();
   s.bytes_landed = c.bytes_landed.get();
+  s.bytes_mapped = c.bytes_mapped.get();
   s.bytes_sent = c.bytes_sent.get();
   s.pulls_failed = c.pulls_failed.get();
   s.links_connected = c.links_connected.get();

@@ -28,7 +28,7 @@ struct Counters {
   Counter links_accepted, links_refused, links_foreign, links_silent, links_broken,
       operations_served, operations_refused, bytes_landed, bytes_sent, pulls_failed,
       links_connected, links_lost, connect_failures, abort_limits, host_links, host_lane_refusals,
-      writes_remote, writes_host, reads_remote, reads_host, posts_deferred;
+      writes_remote, writes_host, reads_remote, reads_host, posts_deferred, bytes_mapped;
 };
 
 class SoftDomain final : public Domain {

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
+#include <string_view>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -73,30 +75,47 @@ Status HostProcess::read(void* local, std::uint64_t remote, std::size_t length) 
   return read({&l, 1}, {&r, 1});
 }
 
-bool HostProcess::holds_other_end(int fd, std::uint32_t peer_fd) const noexcept {
-  // Only a socket is duplicated. A stranger's file swapped in between the two looks is kept open
-  // for ever, since closing it could block in its file system; so many times at most.
+// A duplicate of the peer's descriptor, if it is what `prefix` says and `right` finds it to be.
+// Nothing else is duplicated on purpose. A stranger's file swapped in between the two looks is kept
+// open for ever, since closing it could block in its file system; so many times at most.
+template <class Right>
+UniqueFd HostProcess::duplicate(int peer_fd, std::string_view prefix, Right right) const noexcept {
   static std::atomic<int> kept{0};
-  if (kept.load() >= kForeignFilesKeptMax) return false;
+  if (kept.load() >= kForeignFilesKeptMax) return {};
   char path[64];
-  std::snprintf(path, sizeof path, "/proc/%u/fd/%u", pid_, peer_fd);
+  std::snprintf(path, sizeof path, "/proc/%u/fd/%d", pid_, peer_fd);
   char target[64];
   const ssize_t n = ::readlink(path, target, sizeof target);
-  if (n < 8 || std::memcmp(target, "socket:[", 8) != 0) return false;
-  UniqueFd theirs(
-      static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd_.get(), static_cast<int>(peer_fd), 0)));
-  if (!theirs) return false;
-  int type = 0;
-  socklen_t size = sizeof type;
-  if (::getsockopt(theirs.get(), SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+  if (n < static_cast<ssize_t>(prefix.size()) ||
+      std::string_view(target, prefix.size()) != prefix) {
+    return {};
+  }
+  UniqueFd theirs(static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd_.get(), peer_fd, 0)));
+  if (theirs && !right(theirs.get())) {
     static_cast<void>(theirs.release());
     ++kept;
-    return false;
   }
+  return theirs;
+}
+
+bool HostProcess::holds_other_end(int fd, std::uint32_t peer_fd) const noexcept {
+  const UniqueFd theirs = duplicate(static_cast<int>(peer_fd), "socket:[", [](int file) {
+    int type = 0;
+    socklen_t size = sizeof type;
+    return ::getsockopt(file, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
+  });
   Names mine;
   Names other;
-  return names_of(fd, mine) && names_of(theirs.get(), other) && same(mine.local, other.remote) &&
-         same(mine.remote, other.local);
+  return theirs && names_of(fd, mine) && names_of(theirs.get(), other) &&
+         same(mine.local, other.remote) && same(mine.remote, other.local);
+}
+
+UniqueFd HostProcess::memfd(int peer_fd, std::uint64_t inode) const noexcept {
+  UniqueFd theirs =
+      duplicate(peer_fd, "/memfd:", [](int file) { return ::fcntl(file, F_GET_SEALS) >= 0; });
+  struct stat file {};
+  if (theirs && (::fstat(theirs.get(), &file) != 0 || file.st_ino != inode)) theirs.reset();
+  return theirs;
 }
 
 void shorten_send_queue(int fd) noexcept {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <sys/uio.h>
 
 namespace farlift::fabric::soft {
@@ -34,7 +35,13 @@ class HostProcess {
   // name a foreign process.
   bool holds_other_end(int fd, std::uint32_t peer_fd) const noexcept;
 
+  // A duplicate of its descriptor `peer_fd`, if that is the memfd with this file number.
+  UniqueFd memfd(int peer_fd, std::uint64_t inode) const noexcept;
+
  private:
+  template <class Right>
+  UniqueFd duplicate(int peer_fd, std::string_view prefix, Right right) const noexcept;
+
   UniqueFd pidfd_;
   std::uint32_t pid_ = 0;
 };

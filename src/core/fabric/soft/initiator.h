@@ -65,7 +65,8 @@ class SoftInitiator final : public Initiator {
     bool sent = false;   // all of it was
     bool pull = false;
     std::uint64_t done_bytes = 0;  // of a read
-    std::array<std::byte, kRequestBytes> header{};
+    std::size_t header_bytes = 0;
+    std::array<std::byte, kRequestBytes + SourceAnnouncer::kBytesMax> header{};
   };
 
   SoftInitiator(SoftDomain& domain, const InitiatorOptions& options);
@@ -103,7 +104,8 @@ class SoftInitiator final : public Initiator {
   bool on_reply(Link& link, const Reply& reply);
   void receive_eof(Link& link, int error);
 
-  // initiator_host.cc: host-lane reads
+  // initiator_host.cc: host-lane reads, and what a pull's target is told of its source
+  RequestKind announce_source(Link& link, Slot& slot);
   void prove_host(Link& link, const Hello& theirs);
   void host_reads(std::uint64_t budget);
   void start_host_read(Slot& slot, bool fresh);

@@ -1,4 +1,5 @@
 #include "core/fabric/soft/initiator.h"
+#include "core/fabric/soft/registration.h"
 
 namespace farlift::fabric::soft {
 
@@ -20,6 +21,17 @@ void SoftInitiator::prove_host(Link& link, const Hello& theirs) {
   target->registry_addr = theirs.registry_addr;
   target->registry_slots = theirs.registry_slots;
   link.host = std::move(target);
+}
+
+// Puts before a pull what the target has to know of the file behind its source.
+RequestKind SoftInitiator::announce_source(Link& link, Slot& slot) {
+  const Operation& op = slot.operation;
+  const auto* registration = dynamic_cast<const SoftRegistration*>(op.local_registration);
+  if (!link.takes_sources || registration == nullptr) return RequestKind::pull;
+  const std::span<std::byte, SourceAnnouncer::kBytesMax> room(slot.header.data(),
+                                                              SourceAnnouncer::kBytesMax);
+  const bool told = link.sources.prepare(registration->record(), op.local, room, slot.header_bytes);
+  return told ? RequestKind::pull_source : RequestKind::pull;
 }
 
 // What the target's table says of the operation's key, checked for its right and range.

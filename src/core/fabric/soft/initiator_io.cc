@@ -26,15 +26,18 @@ void SoftInitiator::route(Link& link, std::uint32_t index) {
   }
   slot.pull = op.kind == OpKind::write && link.can_pull && op.local.size() >= kPullBytesMin;
   Request request;
+  slot.header_bytes = 0;
   request.kind = op.kind == OpKind::read ? RequestKind::read
-                 : slot.pull             ? RequestKind::pull
+                 : slot.pull             ? announce_source(link, slot)
                                          : RequestKind::write;
   request.id = slot.id;
   request.key = op.key;
   request.addr = op.addr;
   request.length = Length(op.local.size());
   request.source = slot.pull ? reinterpret_cast<std::uint64_t>(op.local.data()) : 0;
-  encode(request, slot.header);
+  encode(request, std::span<std::byte, kRequestBytes>(slot.header.data() + slot.header_bytes,
+                                                      kRequestBytes));
+  slot.header_bytes += kRequestBytes;
   (op.kind == OpKind::read ? counters.reads_remote
    : slot.pull             ? counters.writes_host
                            : counters.writes_remote)
@@ -68,12 +71,12 @@ void SoftInitiator::send(Link& link) {
          i != link.queue.end() && count + 2 <= kPartsMax && total < kSendBytesMax; ++i) {
       Slot& slot = slots_[*i];
       slot.begun = true;
-      if (skip < kRequestBytes) {
-        parts[count++] = {slot.header.data() + skip, kRequestBytes - skip};
-        total += kRequestBytes - skip;
+      if (skip < slot.header_bytes) {
+        parts[count++] = {slot.header.data() + skip, slot.header_bytes - skip};
+        total += slot.header_bytes - skip;
         skip = 0;
       } else {
-        skip -= kRequestBytes;
+        skip -= slot.header_bytes;
       }
       if (slot.operation.kind == OpKind::write && !slot.pull) {
         const std::uint64_t want = std::min(slot.operation.local.size() - skip, kSendBytesMax);
@@ -97,7 +100,7 @@ void SoftInitiator::sent(Link& link, std::uint64_t bytes) {
   while (bytes > 0) {
     Slot& slot = slots_[link.queue.front()];
     const bool payload = slot.operation.kind == OpKind::write && !slot.pull;
-    const std::uint64_t whole = kRequestBytes + (payload ? slot.operation.local.size() : 0);
+    const std::uint64_t whole = slot.header_bytes + (payload ? slot.operation.local.size() : 0);
     const std::uint64_t step = std::min(bytes, whole - link.front_sent);
     link.front_sent += step;
     bytes -= step;

@@ -86,6 +86,7 @@ void SoftInitiator::on_connected(Link& link) {
   hello.pid = static_cast<std::uint32_t>(::getpid());
   hello.boot_id = domain_.boot();
   hello.challenge = link.challenge;
+  hello.registry_slots = hello.host_lane ? kAnnouncesSources : 0;
   hello.cell_addr = reinterpret_cast<std::uint64_t>(link.cell.data());
   hello.socket_fd = static_cast<std::uint32_t>(link.fd.get());
   link.control.resize(kHelloBytes);
@@ -101,6 +102,7 @@ void SoftInitiator::on_hello(Link& link) {
     return fail(link, Error::make(Errc::exhausted, "the target has no room for a link"));
   if (domain_.same_host(hello->boot_id)) shorten_send_queue(link.fd.get());
   if (!hello->host_lane) return on_up(link);
+  link.takes_sources = hello->takes_sources;
   prove_host(link, *hello);
   Request ready;
   ready.kind = RequestKind::host_ready;

@@ -11,6 +11,7 @@
 #include "core/fabric/soft/address.h"
 #include "core/fabric/soft/host_reader.h"
 #include "core/fabric/soft/soft_wire.h"
+#include "core/fabric/soft/source_announcer.h"
 
 #include <array>
 #include <cstddef>
@@ -58,6 +59,8 @@ struct InitiatorLink {
   Token16 challenge{};         // what we asked the target to place in its cell
   std::shared_ptr<const HostTarget> host;        // set: we may read the target
   bool can_pull = false;                         // the target may read us
+  bool takes_sources = false;                    // and wants to know our files
+  SourceAnnouncer sources;
   std::unordered_map<RKey, EntryImage> entries;  // what the target's table said last
 };
 

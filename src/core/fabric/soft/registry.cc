@@ -31,7 +31,7 @@ RKey Registry::draw_key() {
   }
 }
 
-void Registry::publish(const Record& record) {
+void Registry::publish(Record& record) {
   // Fields first, `state` last: a reader that sees the same open state twice has seen the fields of
   // that state.
   Entry& entry = table_[slot_of(record.key, kSlots)];
@@ -40,16 +40,18 @@ void Registry::publish(const Record& record) {
   entry.va.store(reinterpret_cast<std::uint64_t>(record.bytes.data()), std::memory_order_relaxed);
   entry.length.store(record.bytes.size(), std::memory_order_relaxed);
   entry.access.store(static_cast<std::uint64_t>(record.access), std::memory_order_relaxed);
-  entry.state.store(++serial_ * 2 + 1, std::memory_order_seq_cst);
+  record.serial = ++serial_;
+  entry.state.store(record.serial * 2 + 1, std::memory_order_seq_cst);
 }
 
-Result<std::shared_ptr<Registry::Record>> Registry::open(std::span<std::byte> bytes,
-                                                         Access access) {
+Result<std::shared_ptr<Registry::Record>> Registry::open(std::span<std::byte> bytes, Access access,
+                                                         const SourceFile& file) {
   if (bytes.empty() || bytes.data() == nullptr)
     return Error::make(Errc::invalid_argument, "empty memory");
   auto record = std::make_shared<Record>();
   record->bytes = bytes;
   record->access = access;
+  record->file = file;
   record->base =
       RemoteAddr(virtual_addressing_ ? reinterpret_cast<std::uint64_t>(bytes.data()) : 0);
   MutexLock lock(mutex_);

@@ -20,6 +20,7 @@
 #include "core/base/types.h"
 #include "core/fabric/fabric.h"
 #include "core/fabric/soft/landed_log.h"
+#include "core/fabric/soft/source.h"
 
 #include <atomic>
 #include <cstddef>
@@ -55,6 +56,8 @@ class Registry {
     RemoteAddr base;
     std::span<std::byte> bytes;
     Access access = Access::local;
+    SourceFile file;           // behind `bytes`
+    std::uint64_t serial = 0;  // no two records of a domain share it
     LandedLog landed;
     // guarded by the registry's mutex
     std::uint32_t pieces = 0;
@@ -90,7 +93,8 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  Result<std::shared_ptr<Record>> open(std::span<std::byte> bytes, Access access);
+  Result<std::shared_ptr<Record>> open(std::span<std::byte> bytes, Access access,
+                                       const SourceFile& file = {});
   void close(Record& record);
   Result<Piece> begin(RKey key, RemoteAddr addr, Length length, bool write);
 
@@ -113,7 +117,7 @@ class Registry {
   Registry(Entry* table, bool virtual_addressing, bool key32) noexcept
       : table_(table), virtual_addressing_(virtual_addressing), key32_(key32) {}
   RKey draw_key() REQUIRES(mutex_);
-  void publish(const Record& record) REQUIRES(mutex_);
+  void publish(Record& record) REQUIRES(mutex_);
   void end(Record& record);
 
   Entry* const table_;

@@ -39,6 +39,7 @@ struct SoftStats {
   std::uint64_t operations_served = 0;   // acknowledged with success
   std::uint64_t operations_refused = 0;  // key, range or right
   std::uint64_t bytes_landed = 0;        // by both lanes
+  std::uint64_t bytes_mapped = 0;        // of those: copied from our view of the source's file
   std::uint64_t bytes_sent = 0;          // for remote-lane reads
   std::uint64_t pulls_failed = 0;        // the source could not be read
   // initiator side

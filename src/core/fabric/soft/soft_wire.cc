@@ -10,6 +10,7 @@ constexpr std::array<std::uint8_t, kMagicBytes> kMagic{'F', 'L', 'S', 'O', 'F', 
 constexpr std::uint32_t kRequestTag = 0x51544c46;  // "FLTQ"
 constexpr std::uint32_t kReplyTag = 0x52544c46;    // "FLTR"
 constexpr std::uint8_t kFlagHostLane = 1;
+constexpr std::uint8_t kFlagTakesSources = 2;
 
 // Field by field at a running offset; the caller's static_assert-ed sizes keep it inside.
 class Writer {
@@ -52,15 +53,27 @@ class Reader {
 
 Error bad(const char* where) noexcept { return Error::make(Errc::protocol, where); }
 
+Status check_source(const Request& r) noexcept {
+  const std::uint64_t length = r.length.raw();
+  if (length > kSourceBytesMax || r.source > UINT64_MAX - length) return bad("soft source range");
+  if (length == 0)  // taken back
+    return r.id == 0 && r.key.raw() == 0 && r.addr.raw() == 0 ? Status{}
+                                                              : bad("soft source fields");
+  if (r.key.raw() > INT32_MAX || r.addr.raw() > INT64_MAX - length)
+    return bad("soft source fields");
+  return {};
+}
+
 Status check(const Request& r) noexcept {
+  if (r.kind == RequestKind::source) return check_source(r);
   const bool moves = r.kind != RequestKind::host_ready;
+  const bool pulls = r.kind == RequestKind::pull || r.kind == RequestKind::pull_source;
   if (moves && (r.length.raw() == 0 || r.length.raw() > kOperationBytesMax))
     return bad("soft request length");
   if (!moves && (r.key.raw() != 0 || r.addr.raw() != 0 || r.length.raw() > 1))
     return bad("soft host_ready fields");
-  if (r.kind != RequestKind::pull && r.source != 0) return bad("soft request source");
-  if (r.kind == RequestKind::pull && r.source > UINT64_MAX - r.length.raw())
-    return bad("soft request source");
+  if (!pulls && r.source != 0) return bad("soft request source");
+  if (pulls && r.source > UINT64_MAX - r.length.raw()) return bad("soft request source");
   return {};
 }
 
@@ -77,7 +90,8 @@ void encode(const Hello& hello, std::span<std::byte, kHelloBytes> out) noexcept 
   w.put_bytes(kMagic.data(), kMagic.size());
   w.put(kVersion);
   w.put(static_cast<std::uint8_t>(hello.status));
-  w.put(hello.host_lane ? kFlagHostLane : std::uint8_t{0});
+  w.put(static_cast<std::uint8_t>((hello.host_lane ? kFlagHostLane : 0) |
+                                  (hello.takes_sources ? kFlagTakesSources : 0)));
   w.put(hello.pid);
   w.put_bytes(hello.boot_id.data(), hello.boot_id.size());
   w.put_bytes(hello.challenge.data(), hello.challenge.size());
@@ -98,8 +112,9 @@ Result<Hello> decode_hello(std::span<const std::byte> bytes) noexcept {
   if (status > static_cast<std::uint8_t>(HelloStatus::full)) return bad("soft hello status");
   hello.status = static_cast<HelloStatus>(status);
   const auto flags = r.get<std::uint8_t>();
-  if ((flags & ~kFlagHostLane) != 0) return bad("soft hello flags");
-  hello.host_lane = flags != 0;
+  if ((flags & ~(kFlagHostLane | kFlagTakesSources)) != 0) return bad("soft hello flags");
+  hello.host_lane = (flags & kFlagHostLane) != 0;
+  hello.takes_sources = (flags & kFlagTakesSources) != 0;
   hello.pid = r.get<std::uint32_t>();
   r.get_bytes(hello.boot_id.data(), hello.boot_id.size());
   r.get_bytes(hello.challenge.data(), hello.challenge.size());
@@ -130,7 +145,7 @@ Result<Request> decode_request(std::span<const std::byte> bytes) noexcept {
   if (r.get<std::uint32_t>() != kRequestTag) return bad("soft request tag");
   const auto kind = r.get<std::uint32_t>();
   if (kind < static_cast<std::uint32_t>(RequestKind::write) ||
-      kind > static_cast<std::uint32_t>(RequestKind::host_ready)) {
+      kind > static_cast<std::uint32_t>(RequestKind::pull_source)) {
     return bad("soft request kind");
   }
   Request request;

@@ -25,6 +25,9 @@ inline constexpr std::size_t kReplyBytes = 24;
 inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::uint64_t kOperationBytesMax = std::uint64_t{1} << 32;
 inline constexpr std::uint64_t kReadFrameBytesMax = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t kSourceBytesMax = std::uint64_t{1} << 46;
+// What an initiator puts where a target has the slots of its table. Older targets do not look.
+inline constexpr std::uint32_t kAnnouncesSources = 1;
 
 using Token16 = std::array<std::byte, 16>;  // a boot id, or a challenge
 
@@ -33,13 +36,14 @@ enum class HelloStatus : std::uint8_t { ok = 0, full = 1 };  // full: connection
 // First thing on a link, in both directions; the initiator speaks first.
 struct Hello {
   HelloStatus status = HelloStatus::ok;
-  bool host_lane = false;  // offered; the fields below up to socket_fd are meaningful
+  bool host_lane = false;      // offered; the fields below up to socket_fd are meaningful
+  bool takes_sources = false;  // target only: kinds 5 and 6 are welcome
   std::uint32_t pid = 0;
   Token16 boot_id{};
   Token16 challenge{};               // the receiver is to place it in its own proof cell
   std::uint64_t cell_addr = 0;       // where the sender's proof cell is
   std::uint64_t registry_addr = 0;   // target only
-  std::uint32_t registry_slots = 0;  // target only
+  std::uint32_t registry_slots = 0;  // of an initiator: kAnnouncesSources or 0
   std::uint32_t socket_fd = 0;       // the sender's descriptor of this very link
   friend bool operator==(const Hello&, const Hello&) = default;
 };
@@ -47,9 +51,12 @@ struct Hello {
 enum class RequestKind : std::uint8_t {
   write = 1,  // `length` payload bytes follow
   read = 2,
-  pull = 3,        // host lane: fetch `length` bytes at `source` of the initiator's process
-  host_ready = 4,  // the initiator's cell holds the target's challenge; only `length` is set: 1
-                   // when it could read ours
+  pull = 3,         // host lane: fetch `length` bytes at `source` of the initiator's process
+  host_ready = 4,   // the initiator's cell holds the target's challenge; only `length` is set: 1
+                    // when it could read ours
+  source = 5,       // host lane: `length` bytes at `source` of the initiator's process are its
+                    // descriptor `key`, file number `id`, from `addr` on; length 0: no longer
+  pull_source = 6,  // a pull from memory that was announced: may be copied from the file
 };
 
 struct Request {

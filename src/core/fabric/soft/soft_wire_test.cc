@@ -103,6 +103,33 @@ TEST(SoftWire, RequestBytesArePinned) {
   EXPECT_EQ(*back, pull);
 }
 
+TEST(SoftWire, SourceBytesArePinned) {
+  const Request source{RequestKind::source, 0x7c8a,          RKey(21),
+                       RemoteAddr(0x1000),  Length(1 << 30), 0x7f0000002000};
+  const auto bytes = encoded<kRequestBytes>(source);
+  EXPECT_EQ(hex(bytes),
+            "464c5451"
+            "05000000"
+            "8a7c000000000000"  // file number
+            "1500000000000000"  // descriptor
+            "0010000000000000"  // from here in the file
+            "0000004000000000"  // length
+            "0020000000"
+            "7f0000");
+  EXPECT_EQ(*decode_request(bytes), source);
+  Request gone;
+  gone.kind = RequestKind::source;
+  gone.source = 0x7f0000002000;
+  EXPECT_EQ(*decode_request(encoded<kRequestBytes>(gone)), gone);
+  gone.id = 1;
+  EXPECT_FALSE(decode_request(encoded<kRequestBytes>(gone)).ok());
+  Hello hello = sample_hello();
+  hello.takes_sources = true;
+  const auto said = encoded<kHelloBytes>(hello);
+  EXPECT_EQ(said[11], std::byte{3});
+  EXPECT_EQ(*decode_hello(said), hello);
+}
+
 TEST(SoftWire, ReplyBytesArePinned) {
   const Reply refused{ReplyKind::done, ReplyStatus::access, 0x0102030405060708, Length()};
   EXPECT_EQ(hex(encoded<kReplyBytes>(refused)),
@@ -125,9 +152,10 @@ TEST(SoftWire, ReplyBytesArePinned) {
 
 TEST(SoftWire, EveryCutAndFlip) {
   cuts_and_flips<kHelloBytes>(encoded<kHelloBytes>(sample_hello()), decode_hello);
-  for (const RequestKind kind : {RequestKind::write, RequestKind::read, RequestKind::pull}) {
-    const Request request{kind,          5,         RKey(6),
-                          RemoteAddr(7), Length(8), kind == RequestKind::pull ? 9u : 0u};
+  for (const RequestKind kind : {RequestKind::write, RequestKind::read, RequestKind::pull,
+                                 RequestKind::source, RequestKind::pull_source}) {
+    const bool named = kind != RequestKind::write && kind != RequestKind::read;
+    const Request request{kind, 5, RKey(6), RemoteAddr(7), Length(8), named ? 9u : 0u};
     cuts_and_flips<kRequestBytes>(encoded<kRequestBytes>(request), decode_request);
   }
   cuts_and_flips<kRequestBytes>(encoded<kRequestBytes>(Request{RequestKind::host_ready, 0, RKey(),

@@ -32,6 +32,8 @@ class SoftTarget final : public TargetEndpoint {
   static constexpr std::uint64_t kLandPieceBytesMax = 256u
                                                       << 10;  // one recv: how long a close may wait
   static constexpr std::uint64_t kPullPieceBytesMax = 1u << 20;  // one process_vm_readv
+  static constexpr std::uint64_t kMappedPieceBytesMax =
+      256u << 10;  // one copy from a view; the CRC of what landed finds it in the cache
   static constexpr std::uint64_t kParallelPullBytesMin =
       4u << 20;  // below it a second thread costs more than it brings
   static constexpr std::uint64_t kLeadBytesMax =
@@ -56,7 +58,9 @@ class SoftTarget final : public TargetEndpoint {
   struct Pull {
     LinkRef link;
     Request request;
-    std::uint64_t next = 0;    // start of the next piece to hand out
+    std::span<const std::byte> mapped;  // the source in our view of its file; empty: there is none
+    std::shared_ptr<const SourceMapping> keep;  // holds `mapped`
+    std::uint64_t next = 0;                     // start of the next piece to hand out
     std::uint32_t pieces = 0;  // in progress
     ReplyStatus status = ReplyStatus::ok;
   };
@@ -108,7 +112,7 @@ class SoftTarget final : public TargetEndpoint {
   // target_pull.cc: host-lane writes
   void add_pull(const LinkRef& link, const Request& request);
   std::uint64_t pull_piece(TargetLink* of_link);  // nullptr: of any link
-  ReplyStatus copy_piece(const TargetLink& link, const Request& request, std::uint64_t from,
+  ReplyStatus copy_piece(const TargetLink& link, const Pull& pull, std::uint64_t from,
                          std::uint64_t length);
 
   SoftDomain& domain_;
@@ -138,6 +142,7 @@ class SoftTarget final : public TargetEndpoint {
   std::uint64_t next_link_ GUARDED_BY(links_mutex_) = 16;
   bool hello_timer_armed_ GUARDED_BY(links_mutex_) = false;
 
+  SourceCache source_cache_;
   Mutex jobs_mutex_;
   std::deque<std::shared_ptr<Pull>> jobs_ GUARDED_BY(jobs_mutex_);
 

@@ -63,6 +63,8 @@ SoftTarget::Step SoftTarget::receive_hello(TargetLink& link) {
   mine.registry_addr = domain_.registry().table_addr();
   mine.registry_slots = Registry::kSlots;
   mine.socket_fd = static_cast<std::uint32_t>(link.fd.get());
+  mine.takes_sources = mine.host_lane && hello->registry_slots == kAnnouncesSources;
+  link.takes_sources = mine.takes_sources;
   link.hello.host_lane = mine.host_lane;
   std::array<std::byte, kHelloBytes> bytes;
   encode(mine, bytes);
@@ -99,8 +101,11 @@ SoftTarget::Step SoftTarget::receive_header(const LinkRef& link) {
 SoftTarget::Step SoftTarget::dispatch(const LinkRef& link) {
   const auto request = decode_request({link->buffer.data(), kRequestBytes});
   link->have = 0;
-  const bool pull = request.ok() && request->kind == RequestKind::pull;
-  if (!request.ok() || (pull && !link->process)) {
+  const bool host = request.ok() && (request->kind == RequestKind::pull ||
+                                     request->kind == RequestKind::pull_source ||
+                                     request->kind == RequestKind::source);
+  const bool sources = host && request->kind != RequestKind::pull;
+  if (!request.ok() || (host && !link->process) || (sources && !link->takes_sources)) {
     domain_.counters().links_broken.add();
     return Step::ended;
   }
@@ -128,7 +133,11 @@ SoftTarget::Step SoftTarget::dispatch(const LinkRef& link) {
       link->reads.push_back({*request, request->length.raw()});
       return Step::more;
     }
+    case RequestKind::source:
+      link->sources.take(link->process, source_cache_, *request);
+      return Step::more;
     case RequestKind::pull:
+    case RequestKind::pull_source:
       if (domain_.registry().begin(request->key, request->addr, request->length, true).ok()) {
         add_pull(link, *request);
       } else {

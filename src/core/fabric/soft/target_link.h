@@ -13,6 +13,7 @@
 #include "core/base/unique_fd.h"
 #include "core/fabric/soft/host_process.h"
 #include "core/fabric/soft/soft_wire.h"
+#include "core/fabric/soft/source.h"
 
 #include <array>
 #include <atomic>
@@ -53,6 +54,8 @@ struct TargetLink {
   alignas(16) Token16 cell{};  // what it asked us to place; read by the initiator's process
   HostProcess process;         // set once host_ready was proven; pulls read it
   bool host_ready = false;
+  bool takes_sources = false;  // we said so in our hello
+  AnnouncedSources sources;
 
   // Output and claim.
   struct Read {

@@ -1,6 +1,7 @@
 #include "core/fabric/soft/target.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace farlift::fabric::soft {
 
@@ -8,6 +9,8 @@ void SoftTarget::add_pull(const LinkRef& link, const Request& request) {
   auto job = std::make_shared<Pull>();
   job->link = link;
   job->request = request;
+  if (request.kind == RequestKind::pull_source)
+    job->mapped = link->sources.find(request.source, request.length.raw(), job->keep);
   const std::uint64_t before = pieces_waiting_.fetch_add(request.length.raw());
   {
     MutexLock lock(jobs_mutex_);
@@ -35,14 +38,15 @@ std::uint64_t SoftTarget::pull_piece(TargetLink* of_link) {
     if (found == jobs_.end()) return 0;
     job = *found;
     from = job->next;
-    length = std::min(job->request.length.raw() - from, kPullPieceBytesMax);
+    length = std::min(job->request.length.raw() - from,
+                      job->mapped.empty() ? kPullPieceBytesMax : kMappedPieceBytesMax);
     job->next += length;
     ++job->pieces;
     ++job->link->pieces;
   }
   pieces_waiting_ -= length;
   TargetLink& link = *job->link;
-  const ReplyStatus status = copy_piece(link, job->request, from, length);
+  const ReplyStatus status = copy_piece(link, *job, from, length);
   bool done = false;
   bool finish = false;
   {
@@ -72,12 +76,23 @@ std::uint64_t SoftTarget::pull_piece(TargetLink* of_link) {
   return length;
 }
 
-ReplyStatus SoftTarget::copy_piece(const TargetLink& link, const Request& request,
-                                   std::uint64_t from, std::uint64_t length) {
+ReplyStatus SoftTarget::copy_piece(const TargetLink& link, const Pull& pull, std::uint64_t from,
+                                   std::uint64_t length) {
+  const Request& request = pull.request;
   auto piece =
       domain_.registry().begin(request.key, request.addr + Offset(from), Length(length), true);
   if (!piece.ok()) return ReplyStatus::access;
-  if (!link.process.read(piece->bytes().data(), request.source + from, length).ok()) {
+  std::byte* const to = piece->bytes().data();
+  bool copied = false;
+  if (pull.mapped.empty()) {
+    copied = link.process.read(to, request.source + from, length).ok();
+  } else {
+    // A peer that died has lent nothing any more, though its file still can be read.
+    std::memcpy(to, pull.mapped.data() + from, length);
+    copied = link.process.alive();
+    domain_.counters().bytes_mapped.add(length);
+  }
+  if (!copied) {
     domain_.counters().pulls_failed.add();
     return ReplyStatus::io;
   }
