@@ -203,8 +203,16 @@ void ValkeyCore::lane_down(ValkeyLane& lane, const Error& error) {
   if (is_final(error.code)) {
     for (ValkeyCommandPtr& command : lane.take_waiting())
       finish(std::move(command), {error, command->may_have_run});
-  } else if (!primary_ && options_.mode == ValkeyOptions::Mode::sentinel) {
-    for (ValkeyCommandPtr& command : lane.take_waiting()) homeless_.push_back(std::move(command));
+    return;
+  }
+  const bool homeless = !primary_ && options_.mode == ValkeyOptions::Mode::sentinel;
+  for (ValkeyCommandPtr& command : lane.take_waiting()) {
+    command->last = error;
+    if (homeless) {
+      homeless_.push_back(std::move(command));
+    } else {
+      lane.push(std::move(command));
+    }
   }
 }
 

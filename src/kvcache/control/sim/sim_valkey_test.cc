@@ -132,7 +132,7 @@ TEST_F(SimValkeyTest, UnpublishModes) {
   EXPECT_EQ(unpublish(unpublish_of(How::version, v1, 0)).kind, Kind::removed);
 }
 
-TEST_F(SimValkeyTest, PairsExpireAtOneTime) {
+TEST_F(SimValkeyTest, K070_pairs_expire_at_one_time_and_a_clock_that_jumps_makes_misses) {
   auto request = publish_of(PutMode::if_absent, {}, Version(1, 1));
   request.ttl = 10s;
   publish(request);
