@@ -124,7 +124,7 @@ def run_ctest(options, env, work, tally):
 
 VERBS = "ofi_verbs_test"
 LONG_RC_PARAMS = "max_success=2000"  # rapidcheck: cases per property, 100 otherwise
-LONG_ROCE_REPEATS = "10"
+LONG_ROCE_REPEATS, LONG_ROCE_SECONDS = "5", "1800"
 
 
 def run_soft_roce(options, env, work, tally):
@@ -133,7 +133,10 @@ def run_soft_roce(options, env, work, tally):
     print("-- verbs on Soft-RoCE (a VM; about a minute, longer the first time)", flush=True)
     passed, failed, said, status = [], [], "", None
     log = os.path.join(options.build, "soft-roce.log")
-    repeats = LONG_ROCE_REPEATS if options.mode in ("long", "full") else "1"
+    repeats = "1"
+    if options.mode in ("long", "full"):
+        repeats = LONG_ROCE_REPEATS
+        env = dict(env, FARLIFT_ROCE_SECONDS=LONG_ROCE_SECONDS)
     for line in stream(["tools/roce_tests.sh", options.build, repeats], env, log):
         if isinstance(line, int):
             status = line

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import PYTHONPATH, SOURCE
+from harness import PYTHONPATH, SOURCE, texts
 from harness.pattern import SENTINEL, crc32c, pattern
 from harness.peer import LANES, Peer
 from harness.resources import of_process, of_server
@@ -21,6 +21,7 @@ from harness.server import SMALL, Server, eventually
 from harness.victim import GUARD, SHARED_BYTES, SIZE
 
 MIB = 1 << 20
+SMALL_SEGMENT = 16 * MIB
 KILL_LANES = ["soft-host", "soft-remote", "emulated"]
 KILLS_PER_LANE = 334  # times three lanes: 1000 of either kind
 BLANK = bytes([SENTINEL]) * 512
@@ -59,6 +60,23 @@ def check_window(memory, values) -> bool:
                       all(byte in (SENTINEL, value[at + i]) for i, byte in enumerate(piece))]
         assert candidates, f"the bytes at {at} are of no value, or of two"
     return 0 < landed < SIZE // 512
+
+
+class Frontier:
+    """Taken at the instant a fence returned: how far the landing had come, and what is next to it. A piece that was under
+    way and is not waited for shows within microseconds of that, long before a canary could be put in place."""
+    STEP, LENGTH = 32 << 10, 1 << 20
+
+    def __init__(self, memory):
+        at = GUARD + SIZE - 1
+        while at > GUARD and memory[at] == SENTINEL:
+            at -= self.STEP
+        self.memory, self.start = memory, max(at, 0)
+        self.seen = bytes(memoryview(memory)[self.start:self.start + self.LENGTH])
+
+    def check(self) -> None:
+        assert bytes(memoryview(self.memory)[self.start:self.start + self.LENGTH]) == self.seen, \
+            "a piece that was under way landed after the fence had returned"
 
 
 class Canary:
@@ -102,8 +120,10 @@ def test_client_leaves_mid_get(server, lane_name, long_run, rounds):
         if i % 2 == 0:
             peer.connection.close()
         peer.target.close()
+        frontier = Frontier(region.memory)
         peer.close()
         after_close = bytes(region.memory)
+        frontier.check()
         Canary(region.memory).watch(0.02)
         check_guards(after_close)
         cut_short += check_window(after_close, [content])
@@ -127,7 +147,9 @@ def test_registration_closed_mid_get(server, lane_name, long_run, rounds):
             peer.send_get("k", triple)
             some_moment(rng, region.memory if i % 4 else None)
             region.close()
+            frontier = Frontier(region.memory)
             frozen = bytes(region.memory)
+            frontier.check()
             canary = Canary(region.memory)
             reply = peer.connection.read()
             canary.watch(0.005)
@@ -136,6 +158,58 @@ def test_registration_closed_mid_get(server, lane_name, long_run, rounds):
             check_guards(frozen)
             cut_short += check_window(frozen, [content])
         assert cut_short > 0, "no transfer was under way when it was cut"
+
+
+@pytest.fixture
+def full_server():
+    """Room for one more value of SIZE, and no more segments: whatever is stored next gets the memory that was given back
+    last."""
+    with Server({}, {**SMALL, "scaling-poll-ms": "60000"}) as one:
+        one.ok("CONFIG", "SET", "maxmemory", one.info("memory")["used_memory"] + 14 * MIB)
+        for i in range(SMALL_SEGMENT // SIZE - 1):
+            one.ok("BLOB.TCP_SET", f"filler{i}", pattern(SIZE, seed=760 + i))
+        one.ok("BLOB.TCP_SET", "last", bytes(SIZE))
+        assert one.call("BLOB.TCP_SET", "more", bytes(SIZE)) == texts.OOM, "there is room that the test does not know of"
+        one.ok("DEL", "last")
+        yield one
+
+
+@pytest.mark.parametrize("lane_name", KILL_LANES)
+def test_connection_lost_mid_set(full_server, lane_name, long_run, rounds):
+    """Only the RESP connection is lost: the server may still be reading when it learns of that. Its buffer is nobody
+    else's until it has stopped, or a late piece would land in the value that is stored next."""
+    server, rng = full_server, random.Random(6)
+    lost, value = pattern(SIZE, seed=740), pattern(SIZE, seed=760)
+    writer = server.connect()
+    start = server.counter("dram_allocated_bytes")
+    peers = []
+    for i in rounds(250 if long_run else 15):
+        eventually(lambda: writer.ok("DEL", "lost") in (0, 1) and server.counter("dram_allocated_bytes") == start, 60,
+                   "no buffer is kept")
+        peers.append(Peer(server, LANES[lane_name]))
+        region = peers[-1].region(content=lost)
+        peers[-1].get("absent", region.triple())
+        peers[-1].send_set("lost", SIZE, region.triple())
+        some_moment(rng, spread=0.002)
+        peers[-1].connection.close()
+
+        def stored() -> bool:
+            # a short command: it takes the memory at once, and fills it
+            reply = writer.call("COPY", "filler0", "next")
+            assert reply in (1, texts.COPY_FAILED), reply
+            if reply != 1:
+                writer.ok("DEL", "lost")  # it was committed
+            return reply == 1
+
+        eventually(stored, 60, "room for the next value", first_pause=0.0)
+        assert writer.ok("BLOB.TCP_GET", "next") == value, f"round {i}: a piece of another value landed in it"
+        writer.ok("DEL", "lost", "next")
+        while len(peers) > 3:
+            peers.pop(0).close()
+    for peer in peers:
+        peer.close()
+    for i in range(SMALL_SEGMENT // SIZE - 1):
+        assert writer.ok("BLOB.TCP_GET", f"filler{i}") == pattern(SIZE, seed=760 + i)
 
 
 class Victim:
@@ -256,9 +330,11 @@ def test_server_killed_mid_transfer(lane_name, long_run, rounds):
                 assert region.memory[GUARD:GUARD + SIZE] == content
             except (Disconnected, ConnectionError):
                 pass
-            for peer in (getter, setter):
-                peer.target.close()
+            getter.target.close()
+            frontier = Frontier(region.memory)
+            setter.target.close()
             frozen = bytes(region.memory)
+            frontier.check()
             assert sent.memory == source, "the server wrote into what it was to read"
             canaries = [Canary(region.memory), Canary(sent.memory)]
             check_guards(frozen)

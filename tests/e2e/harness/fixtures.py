@@ -16,6 +16,16 @@ def pytest_addoption(parser):
         pass  # another conftest of the same run has added it
 
 
+# A test of the long run may take this long; pyproject.toml bounds the ordinary ones.
+LONG_TEST_S = 1800
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--long"):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(LONG_TEST_S))
+
+
 @pytest.fixture(scope="session")
 def long_run(request) -> bool:
     return bool(request.config.getoption("--long"))
