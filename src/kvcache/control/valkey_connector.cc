@@ -154,6 +154,7 @@ Result<std::unique_ptr<Connection>> ValkeyConnector::open_connection(
   if (options_.mode == ValkeyOptions::Mode::sentinel) {
     // Sentinels may be behind, and a name may point anywhere.
     TRY_ASSIGN(const Value role, connection->request({"ROLE"}));
+    if (role.is_error()) return error_of(resp::ReplyError::parse(role.text()));
     if (!is_primary(role)) return Error::make(Errc::wrong_type, "the server is no primary");
   }
   return connection;

@@ -51,7 +51,8 @@ class ValkeyConnector {
   void run(const resp::Endpoint& endpoint, ValkeyCommandPtr command, OnAnswer done);
 
   bool step();
-  // Ends what is being done; every task is then answered with an error. Idempotent.
+  // Ends what is being done (a name being resolved takes its time); every task is then answered
+  // with an error. Idempotent.
   void stop();
   int fd() const noexcept { return event_.get(); }
 

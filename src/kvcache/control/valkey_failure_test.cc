@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 namespace farlift::kv {
 namespace {
 
@@ -106,28 +109,32 @@ TEST(KvDirectoryFailure, tls_password_and_database) {
   EXPECT_EQ(command(*server, {"DBSIZE"}), "0") << "the default database is not ours";
 }
 
-// The lines of docs/formats/okv-schema.md.
+// Runs the lines that docs/formats/okv-schema.md gives to paste; how many there were.
+int set_users(const ServerProcess& server) {
+  std::ifstream file(FARLIFT_SOURCE_DIR "/docs/formats/okv-schema.md");
+  int users = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("    ACL SETUSER ")) continue;
+    std::istringstream text(line);
+    std::vector<std::string> words;
+    for (std::string word; text >> word;) words.push_back(word);
+    EXPECT_EQ(command(server, std::vector<std::string_view>(words.begin(), words.end())), "OK");
+    ++users;
+  }
+  return users;
+}
+
 TEST(KvDirectoryFailure, the_users_of_the_schema_can_do_what_they_must_and_no_more) {
   auto server = start();
-  EXPECT_EQ(command(*server,
-                    {"ACL",           "SETUSER", "okv-node",      "on",        ">node", "~okv:*",
-                     "resetchannels", "-@all",   "+@connection",  "+get",      "+mget", "+set",
-                     "+del",          "+sadd",   "+srem",         "+smembers", "+scan", "+evalsha",
-                     "+eval",         "+role",   "+cluster|slots"}),
-            "OK");
-  EXPECT_EQ(command(*server, {"ACL", "SETUSER", "okv-client-t1", "on", ">client", "%R~okv:d:t1:*",
-                              "%R~okv:n:*", "%R~okv:nodes", "%R~okv:m:t1:*", "%W~okv:l:*",
-                              "resetchannels", "-@all", "+@connection", "+get", "+mget",
-                              "+smembers", "+set", "+role", "+cluster|slots"}),
-            "OK");
+  EXPECT_EQ(set_users(*server), 2);
   auto as = [&](const std::string& user, const std::string& password) {
     auto options = options_for(*server);
     options.connection.username = user;
     options.connection.password = password;
     return options;
   };
-  Driven node(as("okv-node", "node"));
-  Driven client(as("okv-client-t1", "client"));
+  Driven node(as("okv-node", "node-password"));
+  Driven client(as("okv-client-t1", "client-password"));
   NodeRecord record;
   record.node = NodeId(4);
   record.incarnation = Incarnation(9);
