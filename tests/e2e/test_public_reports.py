@@ -51,7 +51,7 @@ def test_R39_snapshot_of_large_values(long_run):
     """Long run: a snapshot file beyond 4 GiB of objects just below 1 GiB; short run: two of 130 MiB."""
     count, length = (5, 1000 * MIB) if long_run else (2, 130 * MIB)
     module = {**BIG, "segment-size": "1gb", "max-object-size": "1000mb"} if long_run else BIG
-    with Server({}, module) as server:
+    with Server({}, module, ready_timeout=900 if long_run else 60) as server:
         crcs = {}
         with Peer(server, LANES["soft-host"]) as peer:
             for i in range(count):
@@ -62,7 +62,7 @@ def test_R39_snapshot_of_large_values(long_run):
                 assert peer.set(f"k{i}", length, region.triple(), crc=crcs[f"k{i}"]) == "OK"
                 peer.forget(region)
                 del region
-        assert server.connect(timeout=600).ok("SAVE") == "OK"
+        assert server.connect(timeout=900).ok("SAVE") == "OK"
         server.restart()
         with Peer(server, LANES["soft-host"], timeout=600) as peer:
             region = peer.region(length)

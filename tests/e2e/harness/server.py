@@ -47,10 +47,12 @@ def free_port() -> int:
 
 class Server:
     """config: lines of valkey.conf; module: `largeobj.` settings, None for a server without the module; environment: what
-    its process gets besides ours."""
+    its process gets besides ours; ready_timeout: seconds until it answers, loading what it has saved included."""
 
     def __init__(self, config: Optional[Dict[str, str]] = None, module: Optional[Dict[str, str]] = SMALL,
-                 tls: bool = False, expect_failure: bool = False, environment: Optional[Dict[str, str]] = None):
+                 tls: bool = False, expect_failure: bool = False, environment: Optional[Dict[str, str]] = None,
+                 ready_timeout: float = 60.0):
+        self.ready_timeout = ready_timeout
         self.environment = dict(environment or {})
         self.directory = Path(tempfile.mkdtemp(prefix="farlift-e2e-"))
         self.config_lines = dict(config or {})
@@ -111,8 +113,8 @@ class Server:
                                         stdin=subprocess.DEVNULL, stdout=open(self.directory / "stdout", "ab"),
                                         stderr=subprocess.STDOUT)
 
-    def _wait_ready(self, timeout: float = 60.0) -> bool:
-        deadline = time.monotonic() + timeout
+    def _wait_ready(self) -> bool:
+        deadline = time.monotonic() + self.ready_timeout
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 return False
