@@ -31,7 +31,6 @@
 
 #include "core/fabric/fabric.h"
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -81,24 +80,5 @@ Result<std::vector<DomainDescription>> list_domains(const OfiOptions& options,
 // `clock` outlives the domain.
 Result<std::unique_ptr<Domain>> open_domain(const OfiOptions& options, const Clock& clock,
                                             std::string* why = nullptr);
-
-struct SelfTestStep {
-  std::string name;
-  bool passed = false;
-  std::string detail;
-};
-struct SelfTestReport {
-  bool passed = false;
-  std::vector<SelfTestStep> steps;  // in order; ends at the first that failed
-};
-// Proves on the rail, by loopback through it, what the doors rely on (spec kv 3): a read-only
-// registration serves reads and refuses writes, a closed registration is refused, registering again
-// gives another key. Works on any Domain. Opens and closes a target endpoint and an initiator of
-// its own; moves a few KiB. `initiator_side` is another domain where a card cannot reach itself.
-SelfTestReport self_test(Domain& target_side, Domain& initiator_side, const Clock& clock,
-                         Duration step_deadline = std::chrono::seconds(10));
-inline SelfTestReport self_test(Domain& domain, const Clock& clock) {
-  return self_test(domain, domain, clock);
-}
 
 }  // namespace farlift::fabric::ofi

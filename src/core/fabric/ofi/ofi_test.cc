@@ -2,6 +2,7 @@
 // What every fabric must do is in the conformance suite; this is what is particular to libfabric.
 #include "core/base/unique_fd.h"
 #include "core/fabric/ofi/ofi_test_base.h"
+#include "core/fabric/self_test.h"
 
 #include <atomic>
 #include <cstring>

@@ -3,6 +3,7 @@
 // generous deadlines and no timing. Without such cards every test skips and says why.
 #include "core/base/prng.h"
 #include "core/fabric/ofi/ofi.h"
+#include "core/fabric/self_test.h"
 
 #include <gtest/gtest.h>
 

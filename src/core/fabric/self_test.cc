@@ -1,12 +1,12 @@
-// The start-up self-test. Works on any Domain: it sees only the fabric interface.
+#include "core/fabric/self_test.h"
+
 #include "core/base/prng.h"
-#include "core/fabric/ofi/ofi.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-namespace farlift::fabric::ofi {
+namespace farlift::fabric {
 namespace {
 
 constexpr std::size_t kBytes = 4096;  // page-sized and page-aligned: cards pin whole pages
@@ -201,4 +201,4 @@ SelfTestReport self_test(Domain& target_side, Domain& initiator_side, const Cloc
   return SelfTest(target_side, initiator_side, clock, step_deadline).run();
 }
 
-}  // namespace farlift::fabric::ofi
+}  // namespace farlift::fabric
