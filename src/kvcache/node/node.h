@@ -14,6 +14,7 @@
 
 #include "core/base/result.h"
 #include "kvcache/control/environment.h"
+#include "kvcache/node/planted_bugs.h"
 #include "kvcache/wire/keyring.h"
 #include "kvcache/wire/types.h"
 
@@ -52,6 +53,10 @@ struct NodeOptions {
   std::uint32_t links_max = 4096;
   bool scrub_always = false;  // else only when an arena changes its tenant
   bool self_test = true;
+#ifdef FARLIFT_PLANTED_BUGS
+  PlantedBug planted = PlantedBug::none;
+  std::uint64_t planted_incarnation = 1;  // of restored_incarnation
+#endif
 };
 
 class Node {
