@@ -2,6 +2,7 @@
 
 #include "core/base/assert.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace farlift::kv::node {
@@ -35,6 +36,7 @@ void Publisher::attempt(const TryPtr& t, PutMode mode, Version expected, std::ui
   request.expected = expected;
   request.descriptor = t->capability.descriptor;
   request.tag = t->capability.tag;
+  request.ttl = core_.options.descriptor_ttl;
   core_.directory().publish(
       std::move(request),
       core_.guarded([this, t](PublishReply reply) { answered(t, std::move(reply)); }));

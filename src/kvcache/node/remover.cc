@@ -1,0 +1,113 @@
+#include "kvcache/node/remover.h"
+
+#include "kvcache/node/capability.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace farlift::kv::node {
+
+void Remover::remove(Tenant& tenant, RemoveRequest request, Reply reply) {
+  core_.counters.add(Count::deletes);
+  if (!valid_key(request.key)) return reply(Outcome::bad_arg);
+  auto removal = std::make_shared<Removal>();
+  removal->tenant = &tenant;
+  removal->request = std::move(request);
+  removal->reply = std::move(reply);
+  look(removal);
+}
+
+// Which slot it is must be known before it is removed, so that the slot can be quarantined after.
+void Remover::look(const RemovalPtr& removal) {
+  core_.directory().resolve(
+      removal->tenant->name(), {removal->request.key},
+      core_.guarded([this, removal](std::vector<Result<Pair>> pairs) {
+        if (pairs.size() != 1 || !pairs[0].ok()) return removal->reply(Outcome::control_down);
+        const Pair& pair = *pairs[0];
+        if (!pair.descriptor && !pair.tag) return removal->reply(Outcome::miss);
+        const Version wanted = removal->request.version;
+        const Bytes descriptor = pair.descriptor.value_or(Bytes());
+        if (!wanted.none() && raw_version(descriptor) != wanted) {
+          return removal->reply(pair.descriptor ? Outcome::conflict : Outcome::miss);
+        }
+        unpublish(removal, descriptor);
+      }));
+}
+
+void Remover::unpublish(const RemovalPtr& removal, const Bytes& descriptor) {
+  ++removal->tries;
+  UnpublishRequest request;
+  request.tenant = removal->tenant->name();
+  request.key = removal->request.key;
+  SlotRef slot;
+  const auto found = decode_descriptor(descriptor);
+  if (!found.ok()) {
+    request.how = UnpublishRequest::How::any;  // what nobody can read
+  } else {
+    request.how = UnpublishRequest::How::location;
+    request.location = found->location;
+    slot = core_.find(found->location);
+  }
+  core_.directory().unpublish(std::move(request),
+                              core_.guarded([this, removal, slot](const UnpublishReply& reply) {
+                                answered(removal, slot, reply);
+                              }));
+}
+
+void Remover::answered(const RemovalPtr& removal, const SlotRef& slot,
+                       const UnpublishReply& reply) {
+  switch (reply.kind) {
+    case UnpublishReply::Kind::removed:
+    case UnpublishReply::Kind::absent:
+      core_.directory_answered(true);
+      if (slot.valid() && slot.arena->owner() == removal->tenant &&
+          slot.slot().state() == SlotState::published &&
+          std::ranges::equal(slot.arena->slots().key(slot.index), removal->request.key)) {
+        slot.arena->slots().quarantine(slot.index, false);
+      }
+      return removal->reply(reply.kind == UnpublishReply::Kind::removed ? Outcome::ok
+                                                                        : Outcome::miss);
+    case UnpublishReply::Kind::other:
+      if (removal->tries < kTriesMax) return look(removal);  // moved or overwritten meanwhile
+      return removal->reply(Outcome::conflict);
+    case UnpublishReply::Kind::unknown:
+    case UnpublishReply::Kind::not_done:
+      // The slot stays published; reconcile finds out.
+      if (directory_lost(reply.error)) core_.directory_answered(false);
+      return removal->reply(Outcome::control_down);
+  }
+}
+
+Outcome Remover::superseded(Tenant& tenant, const SupersededRequest& request) {
+  core_.counters.add(Count::superseded_received);
+  const SlotRef slot = core_.find(request.location);
+  if (!slot.valid() || slot.arena->owner() != &tenant) return Outcome::ok;  // gone already
+  if (slot.slot().version != request.version ||
+      !std::ranges::equal(slot.arena->slots().key(slot.index), request.key)) {
+    return Outcome::bad_arg;
+  }
+  if (slot.slot().state() == SlotState::published) {
+    slot.arena->slots().quarantine(slot.index, false);
+  }
+  return Outcome::ok;
+}
+
+void Remover::stale_seen(Tenant& tenant, StaleSeenRequest request, Reply reply) {
+  core_.counters.add(Count::stale_seen);
+  const bool of_an_earlier_self = request.location.node == core_.options.id &&
+                                  request.location.incarnation != core_.incarnation;
+  if (!of_an_earlier_self || !valid_key(request.key)) return reply(Outcome::bad_arg);
+  UnpublishRequest unpublish;
+  unpublish.tenant = tenant.name();
+  unpublish.key = std::move(request.key);
+  unpublish.how = UnpublishRequest::How::location;
+  unpublish.location = request.location;
+  core_.directory().unpublish(
+      std::move(unpublish), core_.guarded([reply](const UnpublishReply& answer) {
+        const bool known = answer.kind != UnpublishReply::Kind::unknown &&
+                           answer.kind != UnpublishReply::Kind::not_done;
+        reply(known ? Outcome::ok : Outcome::control_down);
+      }));
+}
+
+}  // namespace farlift::kv::node
