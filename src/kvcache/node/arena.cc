@@ -11,16 +11,26 @@ namespace farlift::kv::node {
 
 std::string_view to_string(ArenaState state) noexcept {
   switch (state) {
-    case ArenaState::active: return "active";
-    case ArenaState::sealing: return "sealing";
-    case ArenaState::migrate: return "migrate";
-    case ArenaState::unpublish: return "unpublish";
-    case ArenaState::grace: return "grace";
-    case ArenaState::close: return "close";
-    case ArenaState::fence: return "fence";
-    case ArenaState::scrub: return "scrub";
-    case ArenaState::enlist: return "enlist";
-    case ArenaState::lost: return "lost";
+    case ArenaState::active:
+      return "active";
+    case ArenaState::sealing:
+      return "sealing";
+    case ArenaState::migrate:
+      return "migrate";
+    case ArenaState::unpublish:
+      return "unpublish";
+    case ArenaState::grace:
+      return "grace";
+    case ArenaState::close:
+      return "close";
+    case ArenaState::fence:
+      return "fence";
+    case ArenaState::scrub:
+      return "scrub";
+    case ArenaState::enlist:
+      return "enlist";
+    case ArenaState::lost:
+      return "lost";
   }
   return "?";
 }
@@ -54,8 +64,8 @@ Location Arena::location(NodeId node, Incarnation incarnation, SlotIndex index) 
 
 namespace {
 
-// Registers under a key that `used` does not hold. What was refused stays open until a better one is
-// found, so that the provider cannot give the same again (8.2 step 8).
+// Registers under a key that `used` does not hold. What was refused stays open until a better one
+// is found, so that the provider cannot give the same again (8.2 step 8).
 Result<std::unique_ptr<fabric::Registration>> register_fresh(
     fabric::Domain& domain, const fabric::MemoryRef& memory, fabric::Access access,
     const KeySet& used, Counters& counters,
@@ -92,9 +102,9 @@ Status Arena::enlist(Tenant& owner, std::span<fabric::Domain* const> domains,
   ASSERT(domains.size() == rails_ && retired.size() == rails_);
   std::vector<std::unique_ptr<fabric::Registration>> made;
   for (std::size_t rail = 0; rail < rails_; ++rail) {
-    auto one = register_fresh(*domains[rail], {bytes_, mapping_.memfd(), 0},
-                              fabric::Access::remote_read, retired[rail], counters, stuck_,
-                              skip_retired);
+    auto one =
+        register_fresh(*domains[rail], {bytes_, mapping_.memfd(), 0}, fabric::Access::remote_read,
+                       retired[rail], counters, stuck_, skip_retired);
     if (!one.ok()) {
       for (auto& registration : made) {
         if (!registration->close().ok()) keep_stuck(std::move(registration));
@@ -128,6 +138,18 @@ bool Arena::close_registrations() {
   registrations_.clear();
   return all && !doomed_ && stuck_.empty();
 }
+
+std::unique_ptr<Slots> Arena::take_slots() {
+  ASSERT(state_ == ArenaState::enlist || state_ == ArenaState::lost);
+  return std::exchange(slots_, std::make_unique<Slots>(size_));
+}
+
+#ifdef FARLIFT_PLANTED_BUGS
+void Arena::leak_registrations_planted() {
+  for (auto& registration : registrations_) leaked_.push_back(std::move(registration));
+  registrations_.clear();
+}
+#endif
 
 bool Arena::scrub(Length at_most) {
   ASSERT(state_ == ArenaState::scrub && registrations_.empty());  // P5

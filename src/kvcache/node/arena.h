@@ -55,8 +55,8 @@ struct SlotRef {
 
 class Arena {
  public:
-  static constexpr int kKeyTriesMax = 16;                    // 8.2 step 8
-  static constexpr std::size_t kGrantKeysMax = 4u << 20;     // of one arena in one incarnation
+  static constexpr int kKeyTriesMax = 16;                 // 8.2 step 8
+  static constexpr std::size_t kGrantKeysMax = 4u << 20;  // of one arena in one incarnation
 
   static Result<std::unique_ptr<Arena>> create(ArenaId id, Length size, std::size_t rails,
                                                memory::PinnedBudget& budget);
@@ -71,8 +71,9 @@ class Arena {
   Slots& slots() noexcept { return *slots_; }
   const Slots& slots() const noexcept { return *slots_; }
   std::size_t rails() const noexcept { return rails_; }
+  // Null between the closing and the next generation.
   fabric::Registration* registration(std::size_t rail) const noexcept {
-    return registrations_[rail].get();
+    return rail < registrations_.size() ? registrations_[rail].get() : nullptr;
   }
   RemoteAddr base() const noexcept { return registrations_[0]->addr(); }
   Location location(NodeId node, Incarnation incarnation, SlotIndex index) const;
@@ -82,6 +83,11 @@ class Arena {
                 Counters& counters, bool skip_retired = false);
   // 8.2 step 5: false when any rail refused; nothing may be reused then.
   bool close_registrations();
+  // The manifest goes on to be purged; empty ones take its place.
+  std::unique_ptr<Slots> take_slots();
+#ifdef FARLIFT_PLANTED_BUGS
+  void leak_registrations_planted();
+#endif
   // Zero-fills the next part; true when all is zero.
   bool scrub(Length at_most);
 
@@ -131,6 +137,9 @@ class Arena {
   std::unique_ptr<Slots> slots_;
   std::vector<std::unique_ptr<fabric::Registration>> registrations_;  // a rail
   std::vector<std::unique_ptr<fabric::Registration>> stuck_;
+#ifdef FARLIFT_PLANTED_BUGS
+  std::vector<std::unique_ptr<fabric::Registration>> leaked_;
+#endif
 };
 
 inline bool SlotRef::valid() const noexcept {

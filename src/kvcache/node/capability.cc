@@ -39,11 +39,9 @@ Capability make_capability(const Core& core, const Tenant& tenant, const SlotRef
   Capability capability;
   capability.descriptor = encode_descriptor(descriptor);
   if (!tenant.keys().is_development()) {
-    const ByteView key = core.planted(PlantedBug::tag_without_key)
-                             ? ByteView()
-                             : ref.arena->slots().key(ref.index);
-    const Tag tag =
-        make_tag(tenant.keys().signing(), tenant.name(), key, capability.descriptor);
+    const ByteView key =
+        core.planted(PlantedBug::tag_without_key) ? ByteView() : ref.arena->slots().key(ref.index);
+    const Tag tag = make_tag(tenant.keys().signing(), tenant.name(), key, capability.descriptor);
     capability.tag.assign(tag.begin(), tag.end());
   }
   return capability;

@@ -72,9 +72,10 @@ class Core {
 
   template <class Call>
   auto guarded(Call call) const {
-    return [alive = std::weak_ptr<int>(alive_), call = std::move(call)](auto&&... arguments) mutable {
-      if (!alive.expired()) call(std::forward<decltype(arguments)>(arguments)...);
-    };
+    return
+        [alive = std::weak_ptr<int>(alive_), call = std::move(call)](auto&&... arguments) mutable {
+          if (!alive.expired()) call(std::forward<decltype(arguments)>(arguments)...);
+        };
   }
   void after(Duration time, std::function<void()> call) {
     timers.at(now() + time, guarded(std::move(call)));

@@ -47,8 +47,9 @@ AllocReply Grants::alloc(Tenant& tenant, const AllocRequest& request) {
   const PutKey put{tenant.name(), request.put_id};
   if (const auto known = by_put_.find(put); known != by_put_.end()) {
     const Grant& grant = grants_.at(known->second);
-    const bool same = grant.slot.slot().length == request.length.raw() &&
-                      std::ranges::equal(grant.slot.arena->slots().key(grant.slot.index), request.key);
+    const bool same =
+        grant.slot.slot().length == request.length.raw() &&
+        std::ranges::equal(grant.slot.arena->slots().key(grant.slot.index), request.key);
     if (same) return reply_for(known->second, grant);
     reply.outcome = Outcome::bad_arg;
     return reply;
@@ -132,8 +133,8 @@ void Grants::seal(Tenant& tenant, const SealRequest& request, Outcomes::Reply re
   PutReply refused;
   refused.outcome = Outcome::bad_arg;
   const auto at = grants_.find(request.slot_id);
-  const bool ours = at != grants_.end() && at->second.tenant == &tenant &&
-                    at->second.put_id == request.put_id;
+  const bool ours =
+      at != grants_.end() && at->second.tenant == &tenant && at->second.put_id == request.put_id;
   if (!ours && !outcomes_.knows(tenant.name(), request.put_id)) {
     if (at == grants_.end()) refused.outcome = Outcome::timeout;  // the grant is over
     return reply(refused);
@@ -141,9 +142,12 @@ void Grants::seal(Tenant& tenant, const SealRequest& request, Outcomes::Reply re
   // A repeat names a slot that is no longer granted; its key was compared when it was first sealed.
   const KeyHash slot_mark(request.slot_id);
   switch (outcomes_.begin(tenant.name(), request.put_id, slot_mark, reply)) {
-    case Outcomes::Begun::first: break;
-    case Outcomes::Begun::repeat: return core_.counters.add(Count::put_repeats);
-    case Outcomes::Begun::mismatch: return reply(refused);
+    case Outcomes::Begun::first:
+      break;
+    case Outcomes::Begun::repeat:
+      return core_.counters.add(Count::put_repeats);
+    case Outcomes::Begun::mismatch:
+      return reply(refused);
   }
   ASSERT(ours);
   Grant grant = std::move(at->second);
@@ -196,10 +200,11 @@ void Grants::check_before_close(std::shared_ptr<Grant> grant, Tenant& tenant,
                                 const SealRequest& request) {
   core_.worker->hash(grant->slot.arena->payload(grant->slot.index),
                      core_.guarded([this, grant, &tenant, request](Crc32c crc) {
-                       core_.after(std::chrono::milliseconds(1), [this, grant, &tenant, request, crc] {
-                         (void)close(*grant);
-                         publish(grant->slot, tenant, request, crc);
-                       });
+                       core_.after(std::chrono::milliseconds(1),
+                                   [this, grant, &tenant, request, crc] {
+                                     (void)close(*grant);
+                                     publish(grant->slot, tenant, request, crc);
+                                   });
                      }));
 }
 #endif

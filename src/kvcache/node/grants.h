@@ -1,5 +1,5 @@
-// Grants: puts by ALLOC, a one-sided write of the client, and SEAL (spec kv 7, 2b). Only where every
-// rail's fence mode is mr.
+// Grants: puts by ALLOC, a one-sided write of the client, and SEAL (spec kv 7, 2b). Only where
+// every rail's fence mode is mr.
 //
 // Invariants: P3: a grant is a registration of exactly the payload of one reserved slot, under keys
 //             never granted in that arena before. It is closed on every rail before the bytes are

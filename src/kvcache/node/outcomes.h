@@ -1,6 +1,7 @@
 // Outcomes: what became of puts, by put_id, so that a repeat gets the first answer (spec kv 5).
 //
-// Invariants: a put that was begun and not finished is joined by its repeats; a finished one is kept
+// Invariants: a put that was begun and not finished is joined by its repeats; a finished one is
+// kept
 //             for kOutcomeKept, at most kKeptMax of them (the oldest go first). A put that was
 //             refused before anything was done is not kept: forget() it.
 // Threads:    one. Errors: Begun::mismatch: the same put_id for another key.

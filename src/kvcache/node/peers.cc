@@ -19,9 +19,9 @@ void Peers::superseded(Tenant& tenant, const Location& location, Version version
   request.version = version;
   request.key = to_bytes(key);
   core_.counters.add(Count::superseded_sent);
-  enqueue(tenant, location.node,
-          {FrameType::superseded, encode(request), [](const Result<Frame>&) {},
-           location.incarnation});
+  enqueue(
+      tenant, location.node,
+      {FrameType::superseded, encode(request), [](const Result<Frame>&) {}, location.incarnation});
 }
 
 void Peers::enqueue(Tenant& tenant, NodeId node, Call call) {
@@ -34,8 +34,8 @@ void Peers::enqueue(Tenant& tenant, NodeId node, Call call) {
     peer.number = next_number_++;
     peer.until = core_.now() + core_.options.operation_limit;
     core_.directory().find_node(
-        node, core_.guarded([this, key, number = peer.number](
-                                Result<std::optional<NodeRecord>> record) {
+        node,
+        core_.guarded([this, key, number = peer.number](Result<std::optional<NodeRecord>> record) {
           found(key, number, std::move(record));
         }));
   }
@@ -114,7 +114,8 @@ Status Peers::take(Peer& peer, Frame frame) {
       call.done(std::move(frame));
       return {};
     }
-    case State::resolving: break;
+    case State::resolving:
+      break;
   }
   return Error::make(Errc::internal, "peer");
 }

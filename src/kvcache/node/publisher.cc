@@ -37,9 +37,9 @@ void Publisher::attempt(const TryPtr& t, PutMode mode, Version expected, std::ui
   request.descriptor = t->capability.descriptor;
   request.tag = t->capability.tag;
   request.ttl = core_.options.descriptor_ttl;
-  core_.directory().publish(
-      std::move(request),
-      core_.guarded([this, t](PublishReply reply) { answered(t, std::move(reply)); }));
+  core_.directory().publish(std::move(request), core_.guarded([this, t](PublishReply reply) {
+    answered(t, std::move(reply));
+  }));
 }
 
 void Publisher::answered(const TryPtr& t, PublishReply reply) {
@@ -102,12 +102,12 @@ void Publisher::look_at_blocker(const TryPtr& t, const Bytes& current) {
     return attempt(t, PutMode::if_absent, Version(), 1);  // the dead one is gone
   }
   std::vector<Bytes> keys{to_bytes(t->task.slot.arena->slots().key(t->task.slot.index))};
-  core_.directory().resolve(
-      t->task.tenant->name(), std::move(keys),
-      core_.guarded([this, t](std::vector<Result<Pair>> pairs) {
-        if (pairs.size() != 1 || !pairs[0].ok()) return end(t, Outcome::control_down);
-        judge_blocker(t, *pairs[0]);
-      }));
+  core_.directory().resolve(t->task.tenant->name(), std::move(keys),
+                            core_.guarded([this, t](std::vector<Result<Pair>> pairs) {
+                              if (pairs.size() != 1 || !pairs[0].ok())
+                                return end(t, Outcome::control_down);
+                              judge_blocker(t, *pairs[0]);
+                            }));
 }
 
 void Publisher::judge_blocker(const TryPtr& t, const Pair& pair) {

@@ -1,6 +1,6 @@
-// Publisher: from a filled slot to its descriptor in the directory (spec kv 7, steps 4 to 6): seals,
-// signs, publishes in the mode asked for, repairs what a dead descriptor blocks, keeps what may have
-// been published.
+// Publisher: from a filled slot to its descriptor in the directory (spec kv 7, steps 4 to 6):
+// seals, signs, publishes in the mode asked for, repairs what a dead descriptor blocks, keeps what
+// may have been published.
 //
 // Invariants: P4: a slot is sealed, with its header written, before its descriptor leaves. P14: a
 //             publish whose outcome is not known leaves the slot quarantined, never free. A slot

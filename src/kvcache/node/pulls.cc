@@ -10,7 +10,8 @@
 namespace farlift::kv::node {
 namespace {
 
-constexpr std::uint64_t kStripeMin = std::uint64_t{1} << 20;  // a part shorter than this gains nothing
+constexpr std::uint64_t kStripeMin = std::uint64_t{1}
+                                     << 20;  // a part shorter than this gains nothing
 
 // A neighbour's fault, or a link that broke: worth one more try (spec kv 3).
 bool retryable(const Error& error) noexcept {
@@ -21,9 +22,12 @@ bool retryable(const Error& error) noexcept {
 Outcome outcome_of(const Error& error) noexcept {
   switch (error.code) {
     case Errc::access:
-    case Errc::out_of_range: return Outcome::access;
-    case Errc::timeout: return Outcome::timeout;
-    default: return Outcome::unreachable;
+    case Errc::out_of_range:
+      return Outcome::access;
+    case Errc::timeout:
+      return Outcome::timeout;
+    default:
+      return Outcome::unreachable;
   }
 }
 
@@ -52,9 +56,13 @@ void Pulls::start(Tenant& tenant, PutPullRequest request,
   }
   const KeyHash hash = tenant.key_hash(request.key);
   switch (outcomes_.begin(tenant.name(), request.put_id, hash, reply)) {
-    case Outcomes::Begun::first: break;
-    case Outcomes::Begun::repeat: return core_.counters.add(Count::put_repeats);
-    case Outcomes::Begun::mismatch: refused.outcome = Outcome::bad_arg; return reply(refused);
+    case Outcomes::Begun::first:
+      break;
+    case Outcomes::Begun::repeat:
+      return core_.counters.add(Count::put_repeats);
+    case Outcomes::Begun::mismatch:
+      refused.outcome = Outcome::bad_arg;
+      return reply(refused);
   }
   refused.outcome = refusal(tenant, request, sources);
   std::optional<SlotRef> slot;

@@ -1,5 +1,5 @@
-// Pulls: puts by PUT_PULL (spec kv 7, 2a): the node reads the client's buffer into a slot of its own
-// and publishes it. Nobody else ever may write there.
+// Pulls: puts by PUT_PULL (spec kv 7, 2a): the node reads the client's buffer into a slot of its
+// own and publishes it. Nobody else ever may write there.
 //
 // Invariants: the slot stays reserved until every read into it has ended or the engine that made it
 //             is closed (quiet rule), even when the client was told TIMEOUT long before. The answer

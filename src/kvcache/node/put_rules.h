@@ -20,14 +20,22 @@ inline Outcome refuse_put(const Core& core, ByteView key, Length length) {
 
 inline void count_outcome(Core& core, Outcome outcome) {
   switch (outcome) {
-    case Outcome::ok: return core.counters.add(Count::puts_ok);
-    case Outcome::exists: return core.counters.add(Count::puts_exists);
-    case Outcome::conflict: return core.counters.add(Count::puts_conflict);
-    case Outcome::full: return core.counters.add(Count::puts_full);
-    case Outcome::bad_crc: return core.counters.add(Count::puts_bad_crc);
-    case Outcome::timeout: return core.counters.add(Count::puts_timeout);
-    case Outcome::control_down: return core.counters.add(Count::puts_control_down);
-    default: return core.counters.add(Count::puts_failed);
+    case Outcome::ok:
+      return core.counters.add(Count::puts_ok);
+    case Outcome::exists:
+      return core.counters.add(Count::puts_exists);
+    case Outcome::conflict:
+      return core.counters.add(Count::puts_conflict);
+    case Outcome::full:
+      return core.counters.add(Count::puts_full);
+    case Outcome::bad_crc:
+      return core.counters.add(Count::puts_bad_crc);
+    case Outcome::timeout:
+      return core.counters.add(Count::puts_timeout);
+    case Outcome::control_down:
+      return core.counters.add(Count::puts_control_down);
+    default:
+      return core.counters.add(Count::puts_failed);
   }
 }
 

@@ -102,12 +102,12 @@ void Remover::stale_seen(Tenant& tenant, StaleSeenRequest request, Reply reply) 
   unpublish.key = std::move(request.key);
   unpublish.how = UnpublishRequest::How::location;
   unpublish.location = request.location;
-  core_.directory().unpublish(
-      std::move(unpublish), core_.guarded([reply](const UnpublishReply& answer) {
-        const bool known = answer.kind != UnpublishReply::Kind::unknown &&
-                           answer.kind != UnpublishReply::Kind::not_done;
-        reply(known ? Outcome::ok : Outcome::control_down);
-      }));
+  core_.directory().unpublish(std::move(unpublish),
+                              core_.guarded([reply](const UnpublishReply& answer) {
+                                const bool known = answer.kind != UnpublishReply::Kind::unknown &&
+                                                   answer.kind != UnpublishReply::Kind::not_done;
+                                reply(known ? Outcome::ok : Outcome::control_down);
+                              }));
 }
 
 }  // namespace farlift::kv::node

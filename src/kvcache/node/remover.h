@@ -1,5 +1,5 @@
-// Remover: what makes a published value disappear from the directory: DELETE, SUPERSEDED, STALE_SEEN
-// (spec kv 5, 8.1, 9.4).
+// Remover: what makes a published value disappear from the directory: DELETE, SUPERSEDED,
+// STALE_SEEN (spec kv 5, 8.1, 9.4).
 //
 // Invariants: P11: beside explicit deletes only descriptors that name this node are removed, and by
 //             their location. A slot whose key was removed is quarantined: memory, registration and

@@ -70,7 +70,8 @@ void Sessions::handle(Session& session, const Frame& frame) {
       return frame.type == FrameType::hello ? hello(session, frame) : protocol_error(session);
     case State::greeted:
       return frame.type == FrameType::hello2 ? hello2(session, frame) : protocol_error(session);
-    case State::ready: return request(session, frame);
+    case State::ready:
+      return request(session, frame);
   }
 }
 
@@ -191,19 +192,26 @@ void Sessions::end(Session& session) {
 
 void Sessions::request(Session& session, const Frame& frame) {
   switch (frame.type) {
-    case FrameType::put_pull: return put_pull(session, frame);
-    case FrameType::alloc: return alloc(session, frame);
-    case FrameType::seal: return seal(session, frame);
-    case FrameType::touch: return touch(session, frame);
-    case FrameType::stat: return answer(session.id, frame, services_.stat(*session.tenant));
+    case FrameType::put_pull:
+      return put_pull(session, frame);
+    case FrameType::alloc:
+      return alloc(session, frame);
+    case FrameType::seal:
+      return seal(session, frame);
+    case FrameType::touch:
+      return touch(session, frame);
+    case FrameType::stat:
+      return answer(session.id, frame, services_.stat(*session.tenant));
     case FrameType::abort:
     case FrameType::remove:
     case FrameType::superseded:
     case FrameType::stale_seen:
     case FrameType::drain:
-    case FrameType::rotate: return simple(session, frame);
+    case FrameType::rotate:
+      return simple(session, frame);
     case FrameType::hello:
-    case FrameType::hello2: return protocol_error(session);
+    case FrameType::hello2:
+      return protocol_error(session);
   }
 }
 

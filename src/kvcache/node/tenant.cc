@@ -131,7 +131,8 @@ bool Tenant::step_engines() {
 
 void Tenant::add_wait_fds(std::vector<int>& fds) const {
   for (const TenantRail& rail : rails_) {
-    if (rail.engine != nullptr && rail.engine->wait_fd() >= 0) fds.push_back(rail.engine->wait_fd());
+    if (rail.engine != nullptr && rail.engine->wait_fd() >= 0)
+      fds.push_back(rail.engine->wait_fd());
   }
 }
 

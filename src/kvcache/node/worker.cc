@@ -31,8 +31,8 @@ void Worker::run(std::function<Crc32c()> work, std::size_t bytes, Done done) {
   if (pool_ == nullptr || bytes <= transfer::kInlineHashMax.raw()) {
     return finish(work(), std::move(done));
   }
-  auto shared = std::make_shared<std::pair<std::function<Crc32c()>, Done>>(std::move(work),
-                                                                          std::move(done));
+  auto shared =
+      std::make_shared<std::pair<std::function<Crc32c()>, Done>>(std::move(work), std::move(done));
   const bool accepted =
       pool_->try_submit([this, shared] { finish(shared->first(), std::move(shared->second)); });
   if (!accepted) finish(shared->first(), std::move(shared->second));
