@@ -123,10 +123,10 @@ void Publisher::judge_blocker(const TryPtr& t, const Pair& pair) {
   if (location.node == core_.options.id) {
     return dead_here(location) ? repair(t, version) : end(t, Outcome::exists, version);
   }
-  const auto judge = [this, t, version,
-                      incarnation = location.incarnation](Result<std::optional<NodeRecord>> found) {
-    if (!found.ok()) return end(t, Outcome::exists, version);  // nobody knows: leave it
-    const bool dead = !found->has_value() || (*found)->incarnation != incarnation;
+  const auto judge = [this, t, version, incarnation = location.incarnation](
+                         Result<std::optional<NodeRecord>> record) {
+    if (!record.ok()) return end(t, Outcome::exists, version);  // nobody knows: leave it
+    const bool dead = !record->has_value() || (*record)->incarnation != incarnation;
     if (dead) return repair(t, version);
     end(t, Outcome::exists, version);
   };

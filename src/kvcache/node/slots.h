@@ -85,7 +85,9 @@ class Slots {
            slots_[index.raw()].state() != SlotState::free;
   }
   void touch(SlotIndex index) noexcept;
-  void cool(SlotIndex index) noexcept { slots_[index.raw()].heat /= 2; }
+  void cool(SlotIndex index) noexcept {
+    slots_[index.raw()].heat = (slots_[index.raw()].heat / 2) & 0x7Fu;
+  }
   void set_suspect(SlotIndex index, bool suspect) noexcept {
     slots_[index.raw()].suspect = suspect ? 1 : 0;
   }
