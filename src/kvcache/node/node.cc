@@ -29,6 +29,8 @@ namespace {
 
 constexpr std::uint64_t kArenaSizeMin = 64 << 10;
 constexpr int kPortTries = 8;
+constexpr auto kPollEvery =
+    std::chrono::microseconds(200);  // rails without a descriptor to wait on
 
 Status told(std::string* why, std::string text, Error error) {
   *why = std::move(text);
@@ -232,7 +234,7 @@ Instant NodeImpl::next_deadline() const {
       std::min({core_.timers.next(), pulls_.next_deadline(), announcer_.next_deadline(),
                 rotation_.next_deadline(), reconcile_.next_deadline(), evictor_.next_deadline()});
   for (const auto& tenant : core_.tenants) {
-    if (tenant->needs_polling()) next = std::min(next, core_.now());
+    if (tenant->needs_polling()) next = std::min<Instant>(next, core_.now() + kPollEvery);
   }
   return next;
 }

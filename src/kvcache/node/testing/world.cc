@@ -32,8 +32,8 @@ World::World(WorldOptions options)
                       .fence_mode = options.fence_mode,
                       .virtual_addressing = options.virtual_addressing,
                       .faults = options.fabric_faults}),
-      links(clock, {.seed = options.seed}),
-      valkey(clock, {.seed = options.seed}),
+      links(clock, {.seed = options.seed, .faults = {}}),
+      valkey(clock, {.seed = options.seed, .faults = {}}),
       prng(options.seed),
       with(std::move(options)) {
   clock.advance(1s);
@@ -86,7 +86,8 @@ Node& World::start(NodeOptions options, bool wait) {
   EXPECT_TRUE(started.ok()) << why;
   ASSERT(started.ok());
   Node& node = *parties_.at(id)->node;
-  if (wait) EXPECT_TRUE(until([&] { return probe(node).counter("directory_up") == 1; }));
+  const bool up = !wait || until([&] { return probe(node).counter("directory_up") == 1; });
+  EXPECT_TRUE(up);
   return node;
 }
 

@@ -37,8 +37,8 @@ struct WorldOptions {
   fabric::FenceMode fence_mode = fabric::FenceMode::mr;
   bool virtual_addressing = false;
   std::size_t rails = 1;
-  fabric::sim::SimFaults fabric_faults;
-  WrapDomain wrap;
+  fabric::sim::SimFaults fabric_faults{};
+  WrapDomain wrap{};
 };
 
 class World;
