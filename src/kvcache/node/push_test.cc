@@ -30,7 +30,9 @@ TEST_F(KvNodePush, a_value_is_written_sealed_and_read) {
     ASSERT_EQ(grant.outcome, Outcome::ok);
     ASSERT_EQ(grant.grant_rkeys.size(), 1u);
     EXPECT_GE(grant.grant_ms, 2000u);
-    if (size > 0) ASSERT_TRUE(client_->write(grant, value).ok());
+    if (size > 0) {
+      ASSERT_TRUE(client_->write(grant, value).ok());
+    }
     const PutReply put = client_->seal(grant, id, digest::crc32c(value));
     ASSERT_EQ(put.outcome, Outcome::ok);
     EXPECT_EQ(client_->get(key), value);

@@ -158,6 +158,7 @@ void Slots::release_planted(SlotIndex index) {
 
 // Free slots at the end give their bytes back to the mark.
 void Slots::drop_tail() {
+  bool popped = false;
   while (!slots_.empty() && slots_.back().state() == SlotState::free) {
     const auto last = static_cast<std::uint32_t>(slots_.size() - 1);
     const auto [from, to] = free_.equal_range(end_of(last) - slots_[last].payload().raw());
@@ -167,7 +168,9 @@ void Slots::drop_tail() {
     mark_ = slots_[last].header().raw();
     slots_.pop_back();
     --counts_[static_cast<std::size_t>(SlotState::free)];
+    popped = true;
   }
+  if (popped) mark_ = slots_.empty() ? 0 : slots_.back().payload().raw() + slots_.back().length;
 }
 
 std::optional<SlotIndex> Slots::find(Offset header) const {
