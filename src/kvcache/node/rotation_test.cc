@@ -27,6 +27,7 @@ class KvNodeRotation : public ::testing::TestWithParam<fabric::FenceMode> {
     return world_->until(
         [&] { return arena(id).gen == ArenaGen(gen) && arena(id).state == ArenaState::active; });
   }
+  StubControl stub_;  // outlives the world
   std::unique_ptr<World> world_;
   std::unique_ptr<RawClient> client_;
 };
@@ -124,19 +125,18 @@ TEST_F(KvNodeRotation, K050_neither_where_the_provider_repeats_them) {
 }
 
 TEST_F(KvNodeRotation, K051_K052_a_key_that_was_retired_is_refused) {
-  StubControl stub;
-  start({.wrap = stub.wrap()});
+  start({.wrap = stub_.wrap()});
   const RKey first = arena().keys[0];
-  stub.next_keys = {first, first, first};  // the constant key bug, for a while
+  stub_.next_keys = {first, first, first};  // the constant key bug, for a while
   world_->node().rotate(ArenaId(1));
   ASSERT_TRUE(rotated(1, 2));
   EXPECT_NE(arena().keys[0], first);
   EXPECT_EQ(world_->see().counter("keys_refused"), 3u);
   ASSERT_EQ(client_->put(bytes_of("k"), pattern(100, 1)).outcome, Outcome::ok);
-  stub.constant_key = first;  // for ever
+  stub_.constant_key = first;  // for ever
   world_->node().rotate(ArenaId(1));
   ASSERT_TRUE(world_->until([&] { return arena(1).state == ArenaState::lost; }));
-  stub.constant_key.reset();
+  stub_.constant_key.reset();
   EXPECT_EQ(client_->put(bytes_of("k2"), pattern(100, 2)).outcome, Outcome::ok)
       << "service goes on in another arena";
   EXPECT_EQ(client_->get(bytes_of("k2")), pattern(100, 2));
@@ -144,16 +144,15 @@ TEST_F(KvNodeRotation, K051_K052_a_key_that_was_retired_is_refused) {
 }
 
 TEST_F(KvNodeRotation, K055_a_close_that_fails_on_one_of_two_rails) {
-  StubControl stub;
-  start({.rails = 2, .wrap = stub.wrap()});
+  start({.rails = 2, .wrap = stub_.wrap()});
   ASSERT_EQ(client_->put(bytes_of("k"), pattern(1000, 1)).outcome, Outcome::ok);
   const Descriptor old = *world_->stored_descriptor("t1", bytes_of("k"));
   const Bytes before(world_->see().memory(ArenaId(1)).begin(),
                      world_->see().memory(ArenaId(1)).end());
-  stub.fail_close_on_rail = 1;
+  stub_.fail_close_on_rail = 1;
   world_->node().rotate(ArenaId(1));
   ASSERT_TRUE(world_->until([&] { return arena(1).state == ArenaState::lost; }));
-  stub.fail_close_on_rail.reset();
+  stub_.fail_close_on_rail.reset();
   for (std::uint64_t i = 0; i < 20; ++i) {
     ASSERT_EQ(client_->put(bytes_of("n" + std::to_string(i)), pattern(90000, i)).outcome,
               Outcome::ok);

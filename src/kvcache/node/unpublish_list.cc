@@ -58,7 +58,7 @@ void UnpublishList::answered(Core& core, State& state, bool giving_up, std::uint
   const bool certain = reply.kind == UnpublishReply::Kind::removed ||
                        reply.kind == UnpublishReply::Kind::absent ||
                        reply.kind == UnpublishReply::Kind::other;
-  if (certain) return;
+  if (certain) return core.directory_answered(true);
   if (directory_lost(reply.error)) core.directory_answered(false);
   state.gave_up = state.gave_up || giving_up;
   state.again_from = std::min(state.again_from, index);
