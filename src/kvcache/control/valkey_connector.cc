@@ -87,8 +87,8 @@ bool ValkeyConnector::step() {
 
 void ValkeyConnector::connect(const Endpoint& endpoint, OnConnected done) {
   const bool queued = push([this, endpoint, done] {
-    auto connection =
-        std::make_shared<Result<std::unique_ptr<Connection>>>(open_connection(endpoint));
+    auto connection = std::make_shared<Result<std::unique_ptr<Connection>>>(
+        open_connection(endpoint, options_.timeout, options_.timeout));
     answer([connection, done] { done(std::move(*connection)); });
   });
   if (!queued) answer([done] { done(Error::make(Errc::exhausted, "connector")); });
@@ -107,26 +107,8 @@ void ValkeyConnector::run(const Endpoint& endpoint, ValkeyCommandPtr command, On
   // A std::function must be copyable, a command is not.
   auto shared = std::make_shared<ValkeyCommandPtr>(std::move(command));
   const bool queued = push([this, endpoint, shared, done] {
-    auto reply = std::make_shared<Result<Value>>(Error::make(Errc::internal, "connector"));
     bool may_have_run = false;
-    auto connection = open_connection(endpoint);
-    if (connection.ok()) {
-      std::vector<std::string_view> words((*shared)->words.begin(), (*shared)->words.end());
-      Status sent;
-      const std::string_view asking[] = {"ASKING"};
-      if ((*shared)->asking)
-        sent = (*connection)->request(asking).ok() ? Status()
-                                                   : Error::make(Errc::connection_lost, "ASKING");
-      if (sent.ok()) sent = (*connection)->send(words);
-      if (sent.ok()) {
-        *reply = (*connection)->receive();
-        may_have_run = !reply->ok();
-      } else {
-        *reply = sent.error();
-      }
-    } else {
-      *reply = connection.error();
-    }
+    auto reply = std::make_shared<Result<Value>>(run_now(endpoint, **shared, may_have_run));
     answer([shared, reply, may_have_run, done] {
       done(std::move(*shared), std::move(*reply), may_have_run);
     });
@@ -137,8 +119,28 @@ void ValkeyConnector::run(const Endpoint& endpoint, ValkeyCommandPtr command, On
   });
 }
 
+// All of it before the command's deadline: a quarter of what is left is for connecting, half for
+// sending.
+Result<Value> ValkeyConnector::run_now(const Endpoint& endpoint, const ValkeyCommand& command,
+                                       bool& may_have_run) const {
+  const Duration left = command.deadline - clock_.now();
+  if (left <= Duration::zero()) return command.last;
+  TRY_ASSIGN(auto connection, open_connection(endpoint, left / 4, left / 2));
+  if (command.asking) {
+    TRY_ASSIGN(const Value asked, connection->request({"ASKING"}));
+    if (asked.is_error()) return Error::make(Errc::protocol, "ASKING");
+  }
+  const std::vector<std::string_view> words(command.words.begin(), command.words.end());
+  TRY(connection->send(words));
+  may_have_run = true;
+  auto reply =
+      connection->receive({.deadline = net::Deadline::at(command.deadline), .bulk_into = {}});
+  if (reply.ok()) may_have_run = false;
+  return reply;
+}
+
 Result<std::unique_ptr<Connection>> ValkeyConnector::open_connection(
-    const Endpoint& endpoint) const {
+    const Endpoint& endpoint, Duration connect_timeout, Duration request_timeout) const {
   resp::ConnectionOptions to = options_.connection;
   if (to.unix_path.empty() || options_.mode != ValkeyOptions::Mode::standalone) {
     to.unix_path.clear();
@@ -148,8 +150,8 @@ Result<std::unique_ptr<Connection>> ValkeyConnector::open_connection(
   to.tls.reset();
   to.tls_context = tls_;
   to.stop = stop_;
-  to.connect_timeout = options_.timeout;
-  to.request_timeout = options_.timeout;
+  to.connect_timeout = connect_timeout;
+  to.request_timeout = request_timeout;
   TRY_ASSIGN(auto connection, Connection::connect(to, clock_));
   if (options_.mode == ValkeyOptions::Mode::sentinel) {
     // Sentinels may be behind, and a name may point anywhere.
@@ -181,7 +183,7 @@ Result<ValkeyConnector::Located> ValkeyConnector::ask_cluster(
   Error last = Error::make(Errc::unreachable, "cluster");
   for (const Endpoint& endpoint : all) {
     if (stop_->raised()) return Error::make(Errc::closed, "cluster");
-    auto connection = open_connection(endpoint);
+    auto connection = open_connection(endpoint, options_.timeout, options_.timeout);
     if (!connection.ok()) {
       last = connection.error();
       continue;

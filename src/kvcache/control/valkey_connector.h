@@ -61,7 +61,11 @@ class ValkeyConnector {
   bool push(std::function<void()> task);
   void answer(std::function<void()> callback);
   void work();
-  Result<std::unique_ptr<resp::Connection>> open_connection(const resp::Endpoint& endpoint) const;
+  Result<std::unique_ptr<resp::Connection>> open_connection(const resp::Endpoint& endpoint,
+                                                            Duration connect_timeout,
+                                                            Duration request_timeout) const;
+  Result<resp::Value> run_now(const resp::Endpoint& endpoint, const ValkeyCommand& command,
+                              bool& may_have_run) const;
   Result<std::unique_ptr<resp::Connection>> open_sentinel(const resp::Endpoint& endpoint) const;
   Result<Located> ask_cluster(const std::vector<resp::Endpoint>& known) const;
   Result<Located> ask_sentinels() const;

