@@ -11,9 +11,9 @@
 namespace farlift::resp {
 namespace {
 
-constexpr std::size_t kReadSpace = 32 * 1024;  // offered to each read for headers and short replies
+constexpr std::size_t kReadSpace = 32u << 10;  // offered to each read for headers and short replies
 constexpr std::size_t kBulkFirstBytes =
-    64 * 1024;  // first allocation for a bulk string that is still to come
+    64u << 10;  // first allocation for a bulk string that is still to come
 constexpr std::size_t kItemsReserveMax = 64;  // elements reserved on the word of a header alone
 
 bool all_digits(std::string_view text) noexcept {
@@ -158,18 +158,18 @@ Result<std::optional<Value>> Parser::next() {
 }
 
 // Whole lines only. A carriage return or line feed of its own is malformed in every line of the
-// protocol.
+// protocol. The limit is judged first, and by nothing but where the line's end is, so that the
+// verdict on given bytes does not depend on the pieces in which they came.
 Result<std::optional<std::string_view>> Parser::take_line() {
   const char* from = reinterpret_cast<const char*>(in_.data()) + begin_;
   const std::string_view text(from, unread());
-  const std::size_t at = text.find_first_of("\r\n", scanned_);
-  if (at == std::string_view::npos || (at + 1 == text.size() && text[at] == '\r')) {
-    if (text.size() > limits_.line_bytes_max + 2) return fail(Errc::too_large, "RESP line");
-    scanned_ = at == std::string_view::npos ? text.size() : at;
+  const std::size_t at = std::min(text.find_first_of("\r\n", scanned_), text.size());
+  if (at > limits_.line_bytes_max) return fail(Errc::too_large, "RESP line");
+  if (at == text.size() || (at + 1 == text.size() && text[at] == '\r')) {
+    scanned_ = at;
     return std::optional<std::string_view>();
   }
   if (text[at] != '\r' || text[at + 1] != '\n') return fail(Errc::protocol, "RESP line end");
-  if (at > limits_.line_bytes_max) return fail(Errc::too_large, "RESP line");
   begin_ += at + 2;
   scanned_ = 0;
   return std::optional<std::string_view>(text.substr(0, at));

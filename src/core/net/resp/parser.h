@@ -30,12 +30,12 @@
 namespace farlift::resp {
 
 struct ParserLimits {
-  std::size_t line_bytes_max = 64 * 1024;  // a header, simple string or error line
+  std::size_t line_bytes_max = 64u << 10;  // a header, simple string or error line
   std::uint64_t bulk_bytes_max = std::uint64_t{16} << 30;
   std::uint64_t reply_bytes_max = std::uint64_t{17} << 30;  // all text of one reply together
-  std::uint64_t elements_max = 4 * 1024 * 1024;  // of all aggregates of one reply together
-  std::size_t depth_max = 32;                    // aggregates inside aggregates
-  bool resp3 = true;                             // false: RESP3's own types are violations
+  std::uint64_t elements_max = 4u << 20;  // of all aggregates of one reply together
+  std::size_t depth_max = 32;             // aggregates inside aggregates
+  bool resp3 = true;                      // false: RESP3's own types are violations
 };
 
 class Parser {

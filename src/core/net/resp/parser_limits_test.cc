@@ -42,6 +42,28 @@ TEST(RespParser, limits_are_exact) {
   EXPECT_EQ(code("%9223372036854775808\r\n"), Errc::too_large);
 }
 
+// Found by the fuzzer: a line that was both too long and badly ended was one or the other,
+// depending on the pieces in which it came.
+TEST(RespParser, the_verdict_on_a_line_does_not_depend_on_its_pieces) {
+  ParserLimits limits;
+  limits.line_bytes_max = 10;
+  for (const std::string_view end : {"\r\n", "\r*", "\n", "\r\r\n", "x"}) {
+    for (std::size_t length = 9; length <= 14; ++length) {
+      const std::string wire = "+" + std::string(length - 1, 'a') + std::string(end);
+      const Outcome whole = parse(wire, wire.size(), limits);
+      for (std::size_t piece = 1; piece < wire.size(); ++piece) {
+        const Outcome cut = parse(wire, piece, limits);
+        ASSERT_EQ(whole.error.has_value(), cut.error.has_value()) << wire << " by " << piece;
+        ASSERT_TRUE(!cut.error || cut.error->code == whole.error->code) << wire << " by " << piece;
+      }
+      if (length > 10) {
+        ASSERT_TRUE(whole.error) << wire;
+        EXPECT_EQ(whole.error->code, Errc::too_large) << wire;
+      }
+    }
+  }
+}
+
 TEST(RespParser, limits_count_each_reply_anew) {
   ParserLimits limits;
   limits.reply_bytes_max = 4;
