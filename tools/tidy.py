@@ -109,21 +109,35 @@ def check_cxx(path, text):
             yield f"{path}:{line}: '[' or '{{' inside a co_await expression; name it first"
 
 
+def functions(text):
+    """(first line, last line) of the bodies of functions, methods among them; lambdas count with what holds them."""
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: "\n" * m.group(0).count("\n"), blank(text), flags=re.M)
+    scopes, since = [], 0  # kinds of the open braces: a scope of declarations, a function, anything else
+    for match in re.finditer(r"[{};]", code):
+        mark, at = match.group(0), match.start()
+        if mark == "{":
+            head = code[since:at].strip()
+            head = re.sub(r"^(public|private|protected)\s*:", "", head).strip()
+            kind, outside = "other", all(k == "scope" for k, _ in scopes)
+            if outside and re.search(r"\b(namespace|class|struct|union|enum|extern)\b", head) and \
+                    not re.search(r"\)\s*(const|noexcept|override|final|\s)*$", head):
+                kind = "scope"
+            elif outside and re.search(r"\)[^=]*$", head):
+                kind = "function"
+            scopes.append((kind, code.count("\n", 0, at) + 1))
+        elif mark == "}" and scopes:
+            kind, start = scopes.pop()
+            if kind == "function":
+                yield start, code.count("\n", 0, at) + 1
+        since = at + 1
+
+
 def long_parts(path, text):
-    lines = blank(text).split("\n")
-    if len(lines) > FILE_LINES:
-        yield f"{path}:1: warning: {len(lines)} lines, aim at {FILE_LINES}"
-    start = None
-    for number, line in enumerate(lines, 1):
-        if start is None and re.match(r"[A-Za-z_\[:}~<*&]", line):
-            head = number
-        if re.match(r"\S.*\{\s*$|\{\s*$|\s{4,}.*\)\s*(const|noexcept|override|\s)*\{\s*$", line) and start is None:
-            if not re.match(r"(namespace|class|struct|union|enum|extern|template.*(class|struct))\b", line):
-                start = number
-        elif line.startswith("}") and start is not None:
-            if number - start > FUNCTION_LINES:
-                yield f"{path}:{start}: warning: function of {number - start} lines, aim at {FUNCTION_LINES}"
-            start = None
+    if text.count("\n") > FILE_LINES:
+        yield f"{path}:1: warning: {text.count(chr(10))} lines, aim at {FILE_LINES}"
+    for start, end in functions(text):
+        if end - start > FUNCTION_LINES:
+            yield f"{path}:{start}: warning: function of {end - start} lines, aim at {FUNCTION_LINES}"
 
 
 def check_dead(root, files):

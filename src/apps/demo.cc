@@ -113,6 +113,7 @@ std::vector<std::string> default_files() {
 void show(const DemoOptions& options, const std::vector<Row>& rows) {
   if (options.json) {
     std::vector<std::string> items;
+    items.reserve(rows.size());
     for (const Row& row : rows) {
       items.push_back(JsonObject()
                           .text("door", "blob")

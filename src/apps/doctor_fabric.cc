@@ -49,8 +49,7 @@ Finding host_lane() {
   std::array<std::byte, 16> here{};
   const std::uintptr_t there = strtoull(maps.c_str(), nullptr, 16);
   iovec local{here.data(), here.size()};
-  iovec remote{reinterpret_cast<void*>(there),
-               here.size()};  // NOLINT: an address of another process
+  iovec remote{reinterpret_cast<void*>(there), here.size()};  // an address of another process
   const ssize_t got = process_vm_readv(child->pid(), &local, 1, &remote, 1, 0);
   const int error = errno;
   if (got != static_cast<ssize_t>(here.size())) {
@@ -82,7 +81,7 @@ std::vector<Finding> libfabric() {
     Provider provider;
     fabric::ofi::VersionRule rule;
     const char* advice;
-  } kRows[] = {
+  } rows[] = {
       {"  tcp", Provider::tcp, fabric::ofi::kVersionAny,
        "no network interface that libfabric can use"},
       {"  verbs", Provider::verbs, fabric::ofi::kVersionAny,
@@ -90,7 +89,7 @@ std::vector<Finding> libfabric() {
       {"  efa", Provider::efa, fabric::ofi::kVersionClient,
        "AWS EFA needs an EFA interface and libfabric 2.4 or newer"},
   };
-  for (const auto& row : kRows) {
+  for (const auto& row : rows) {
     fabric::ofi::OfiOptions options;
     options.provider = row.provider;
     options.version = row.rule;

@@ -41,6 +41,7 @@ int become(char* const* argv, int output, const char* directory, pid_t parent) {
 Outcome<Child> Child::start(const Options& options) {
   std::vector<std::string> text = options.argv;
   std::vector<char*> argv;
+  argv.reserve(text.size() + 1);
   for (std::string& word : text) argv.push_back(word.data());
   argv.push_back(nullptr);
   const std::string target = options.output.empty() ? "/dev/null" : options.output;

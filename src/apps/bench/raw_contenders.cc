@@ -88,7 +88,7 @@ class VmReadv final : public PeerContender {
       const std::size_t want = to.size() - done;
       iovec local{to.data() + done, want};
       iovec remote{reinterpret_cast<void*>(links_[worker].offer.address + done),
-                   want};  // NOLINT: the peer's
+                   want};  // the peer's
       const ssize_t got = process_vm_readv(other(), &local, 1, &remote, 1, 0);
       if (got <= 0) return failed(errno);
       done += static_cast<std::size_t>(got);

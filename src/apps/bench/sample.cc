@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 namespace farlift::apps {
@@ -13,7 +14,7 @@ namespace {
 
 double quantile(std::vector<double>& values, double q) {
   if (values.empty()) return 0;
-  const auto at = static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+  const auto at = static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
   return values[at];
 }
@@ -89,7 +90,7 @@ void judge_rdma(Goals& goals, const std::vector<Row>& rows, std::uint64_t size,
               0.75);
   }
   if (checked == nullptr || get == nullptr || get->gb_per_s <= 0) return;
-  const std::pair<std::uint64_t, std::pair<double, double>> kWanted[] = {
+  constexpr std::pair<std::uint64_t, std::pair<double, double>> kWanted[] = {
       {1u << 20, {1.5, 3}}, {4u << 20, {2, 4}}, {16u << 20, {3, 6}}, {64u << 20, {6, 12}}};
   for (const auto& [at, wanted] : kWanted) {
     if (at == size) {
@@ -146,6 +147,7 @@ Row summarise(const Label& label, const Scene& scene, const std::vector<Sample>&
 
 std::string rows_json(const std::vector<Row>& rows) {
   std::vector<std::string> items;
+  items.reserve(rows.size());
   for (const Row& row : rows) {
     items.push_back(JsonObject()
                         .text("what", row.label.what)

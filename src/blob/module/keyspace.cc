@@ -16,7 +16,7 @@ namespace {
 constexpr const char kReadOnly[] = "READONLY You can't write against a read only replica.";
 // Below this a needless copy for propagation costs less than asking whether there is anybody to
 // feed.
-constexpr std::uint64_t kAskBeforeCopyBytes = 64 * 1024;
+constexpr std::uint64_t kAskBeforeCopyBytes = 64u << 10;
 
 void propagate(vk::Ctx* ctx, vk::String* key, const store::Object& object, vk::String* payload) {
   if (payload != nullptr) {

@@ -7,6 +7,8 @@
 
 namespace vk = farlift::blob::vk;
 
+// The server looks for these names.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 
 __attribute__((visibility("default"))) int ValkeyModule_OnLoad(vk::Ctx* ctx, vk::String** argv,
@@ -35,3 +37,4 @@ __attribute__((visibility("default"))) int RedisModule_OnLoad(vk::Ctx* ctx, vk::
 __attribute__((visibility("default"))) int ValkeyModule_OnUnload(vk::Ctx*) { return vk::kErr; }
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)

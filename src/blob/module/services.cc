@@ -311,7 +311,7 @@ std::unique_ptr<transfer::Lender> Services::make_lender(SharedAsk ask, bool firs
       });
 }
 
-void Services::submit(Service& service, SharedAsk ask) {
+void Services::submit(Service& service, const SharedAsk& ask) {
   transfer::Job job = make_job(service, *ask);
   auto lender = make_lender(ask, service.in_pool);
   transfer::Runner& rail = pick_rail(service);
@@ -340,7 +340,7 @@ void Services::transfer(TransferAsk ask) {
   auto shared = std::make_shared<TransferAsk>(std::move(ask));
   Service* service = nullptr;
   if (shared->binding->fallback.load(std::memory_order_acquire)) service = fallback();
-  submit(service != nullptr ? *service : pick(), std::move(shared));
+  submit(service != nullptr ? *service : pick(), shared);
 }
 
 bool Services::transfer_inline(TransferAsk& ask) {

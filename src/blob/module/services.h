@@ -115,7 +115,7 @@ class Services {
   transfer::EngineOptions engine_options(std::size_t rails) const;
   static transfer::Job make_job(const Service& service, const TransferAsk& ask);
   std::unique_ptr<transfer::Lender> make_lender(SharedAsk ask, bool first_provider);
-  void submit(Service& service, SharedAsk ask);
+  void submit(Service& service, const SharedAsk& ask);
   void on_done(const SharedAsk& ask, const transfer::TransferOutcome& outcome, bool first_provider);
 
   const Settings& settings_;

@@ -17,9 +17,9 @@ namespace {
 
 // Objects up to this length are copied in and out of RESP by the main thread itself: two thread
 // hops cost more than the bytes.
-constexpr std::uint64_t kInlineBytesMax = 256 * 1024;
+constexpr std::uint64_t kInlineBytesMax = 256u << 10;
 // The same for transfers. What a plain GET of this length costs the main thread is more.
-constexpr std::uint64_t kInlineTransferBytesMax = 1024 * 1024;
+constexpr std::uint64_t kInlineTransferBytesMax = 1u << 20;
 
 bool small(Length length) { return length.raw() <= kInlineBytesMax; }
 

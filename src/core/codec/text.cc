@@ -22,7 +22,7 @@ constexpr char lower(char c) noexcept {
 
 struct Alphabet {
   std::string_view letters;
-  std::array<std::int8_t, 256> values;
+  std::array<std::int16_t, 256> values;
   bool padded;
 };
 
@@ -30,7 +30,7 @@ constexpr Alphabet make_alphabet(std::string_view letters, bool padded) noexcept
   Alphabet a{letters, {}, padded};
   a.values.fill(-1);
   for (std::size_t i = 0; i < letters.size(); ++i) {
-    a.values[static_cast<unsigned char>(letters[i])] = static_cast<std::int8_t>(i);
+    a.values[static_cast<unsigned char>(letters[i])] = static_cast<std::int16_t>(i);
   }
   return a;
 }

@@ -27,14 +27,14 @@ using internal::HashContextPtr;
 // Fetched once: EVP_sha256() would look the implementation up again at every init. Never freed, so
 // that statics that hash during exit find them.
 const EVP_MD* fetched_sha256() {
-  static EVP_MD* const md = EVP_MD_fetch(nullptr, "SHA256", nullptr);
-  ASSERT(md != nullptr);
-  return md;
+  static EVP_MD* const kSha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  ASSERT(kSha256 != nullptr);
+  return kSha256;
 }
 
 const EVP_MD* fetched_md5() {
-  static EVP_MD* const md = EVP_MD_fetch(nullptr, "MD5", nullptr);
-  return md;
+  static EVP_MD* const kMd5 = EVP_MD_fetch(nullptr, "MD5", nullptr);
+  return kMd5;
 }
 
 void start(HashContext& context, const EVP_MD* md) noexcept {

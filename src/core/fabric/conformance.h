@@ -42,6 +42,8 @@ struct ConformanceProvider {
   std::size_t bulk_bytes = 16u << 20;  // an operation long enough to be caught in the middle
 };
 
+// GoogleTest's name for it.
+// NOLINTNEXTLINE(readability-identifier-naming)
 inline void PrintTo(const ConformanceProvider& provider, std::ostream* out) {
   *out << provider.name;
 }

@@ -18,7 +18,7 @@ extern char** environ;
 
 namespace farlift::fabric::conformance {
 
-[[gnu::no_sanitize("thread")]] std::uint8_t peek(const std::byte* at) noexcept {
+__attribute__((no_sanitize("thread"))) std::uint8_t peek(const std::byte* at) noexcept {
   return *reinterpret_cast<const volatile std::uint8_t*>(at);
 }
 

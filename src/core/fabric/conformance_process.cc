@@ -54,6 +54,7 @@ TEST_P(FabricProcessConformance, ADeadTargetIsAnErrorAndQuiet) {
     Buffer into(*remote.pair.domain, GetParam().bulk_bytes);
     local.set(0x77);
     std::vector<std::uint64_t> contexts;
+    contexts.reserve(8);
     for (int i = 0; i < 8; ++i) {
       contexts.push_back(i % 4 == 3 ? remote.post(OpKind::read, into.bytes(), into)
                                     : remote.post(OpKind::write, local.bytes(), local));
@@ -86,6 +87,7 @@ TEST_P(FabricProcessConformance, AStoppedTargetHoldsNobody) {
   Buffer local(*remote.pair.domain, GetParam().bulk_bytes);
   local.set(0x77);
   std::vector<std::uint64_t> contexts;
+  contexts.reserve(4);
   for (int i = 0; i < 4; ++i) contexts.push_back(remote.post(OpKind::write, local.bytes(), local));
   ASSERT_TRUE(step_until(remote.pair, [&] { return remote.landing(); }));
   remote.process.stop();

@@ -91,7 +91,7 @@ Status OfiTarget::close() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(closed_event_.get(), &one, sizeof one);
   int rc = 0;
-  progress_.exclusive([&] {
+  progress_.exclusive([&]() REQUIRES(mutex_) {
     if (domain_.provider() == Provider::tcp) empty_listener();
     rc = close_fid(&endpoint_.release()->fid);
   });

@@ -55,11 +55,11 @@ void HostReader::add(std::unique_ptr<Job> job) {
 
 HostReader::Job* HostReader::next_piece(std::uint64_t& at, std::uint64_t& length) {
   for (const auto& job : jobs_) {
-    if (job->next >= job->to.size()) continue;
-    at = job->next;
+    if (job->next_ >= job->to.size()) continue;
+    at = job->next_;
     length = std::min<std::uint64_t>(job->to.size() - at, kPieceBytesMax);
-    job->next += length;
-    ++job->pieces;
+    job->next_ += length;
+    ++job->pieces_;
     waiting_bytes_ -= length;
     return job.get();
   }
@@ -68,14 +68,14 @@ HostReader::Job* HostReader::next_piece(std::uint64_t& at, std::uint64_t& length
 
 // True when the job is done with this piece.
 bool HostReader::end_piece(Job* job, const Status& status) {
-  --job->pieces;
+  --job->pieces_;
   if (!status.ok() && job->status.ok()) {
     job->status = status;
-    waiting_bytes_ -= job->to.size() - job->next;
-    job->next = job->to.size();
+    waiting_bytes_ -= job->to.size() - job->next_;
+    job->next_ = job->to.size();
   }
   piece_ended_.notify_all();
-  if (job->pieces > 0 || job->next < job->to.size()) return false;
+  if (job->pieces_ > 0 || job->next_ < job->to.size()) return false;
   const auto found =
       std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j.get() == job; });
   done_.push_back(std::move(*found));
@@ -132,12 +132,12 @@ void HostReader::cancel(const void* group) {
   MutexLock lock(mutex_);
   for (const auto& job : jobs_) {
     if (job->group != group) continue;
-    waiting_bytes_ -= job->to.size() - job->next;
-    job->next = job->to.size();
+    waiting_bytes_ -= job->to.size() - job->next_;
+    job->next_ = job->to.size();
   }
   const auto busy = [&]() REQUIRES(mutex_) {
     return std::any_of(jobs_.begin(), jobs_.end(),
-                       [&](const auto& j) { return j->group == group && j->pieces > 0; });
+                       [&](const auto& j) { return j->group == group && j->pieces_ > 0; });
   };
   while (busy()) piece_ended_.wait(mutex_);
   std::erase_if(jobs_, [&](const auto& j) { return j->group == group; });

@@ -56,8 +56,8 @@ class HostReader {
 
    private:
     friend class HostReader;
-    std::uint64_t next = 0;
-    std::uint32_t pieces = 0;
+    std::uint64_t next_ = 0;
+    std::uint32_t pieces_ = 0;
   };
 
   explicit HostReader(std::function<void()> on_done) : on_done_(std::move(on_done)) {}

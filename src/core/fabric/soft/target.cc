@@ -52,7 +52,10 @@ Status SoftTarget::start(const TargetOptions& options) {
   hello_timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   closed_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   helper_event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE));
-  spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+  {
+    MutexLock lock(close_mutex_);
+    spare_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+  }
   if (!listener_ || !epoll_ || !hello_timer_ || !closed_event_ || !helper_event_)
     return Error::from_errno("soft target descriptors");
   const int on = 1;
