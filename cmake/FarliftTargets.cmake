@@ -3,8 +3,8 @@
 #   LINK are packages.
 # farlift_test(NAME soft_test SRCS ... DEPS ... [LINK ...] [LABELS ...] [TIMEOUT seconds])
 #   A GoogleTest program, one ctest entry for the program.
-# farlift_fuzz(NAME resp_fuzz SRCS ... DEPS ... CORPUS dir)
-#   Under the fuzz preset (clang) a libFuzzer program; elsewhere a ctest entry that replays the corpus.
+# farlift_fuzz(NAME resp_fuzz SRCS ... DEPS ... CORPUS dir [RUNS number])
+#   Under the fuzz preset (clang) a libFuzzer program; elsewhere a ctest entry that replays the corpus, RUNS times in all.
 
 add_library(farlift_flags INTERFACE)
 target_compile_options(farlift_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wold-style-cast
@@ -52,7 +52,7 @@ function(farlift_test)
 endfunction()
 
 function(farlift_fuzz)
-  cmake_parse_arguments(ARG "" "NAME;CORPUS" "SRCS;DEPS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;CORPUS;RUNS" "SRCS;DEPS;LINK" ${ARGN})
   if(NOT FARLIFT_WITH_TESTS)
     return()
   endif()
@@ -61,8 +61,12 @@ function(farlift_fuzz)
     target_link_options(${ARG_NAME} PRIVATE -fsanitize=fuzzer)
   else()
     add_executable(${ARG_NAME} ${ARG_SRCS} ${PROJECT_SOURCE_DIR}/fuzz/replay_main.cc)
+    if(ARG_RUNS)
+      list(PREPEND ARG_CORPUS -runs=${ARG_RUNS})
+    endif()
+    target_link_libraries(${ARG_NAME} PRIVATE farlift::codec)
     add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} ${ARG_CORPUS})
-    set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT 120 LABELS "unit;fuzz")
+    set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT 240 LABELS "unit;fuzz")
   endif()
   target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} ${ARG_LINK} farlift_flags)

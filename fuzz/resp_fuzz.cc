@@ -26,19 +26,21 @@ struct Outcome {
   std::optional<Error> error;
 };
 
-ParserLimits small_limits() {
+ParserLimits small_limits(bool resp3) {
   ParserLimits limits;
   limits.line_bytes_max = 200;
   limits.bulk_bytes_max = std::uint64_t{1} << 40;
   limits.reply_bytes_max = std::uint64_t{1} << 41;
   limits.elements_max = 1 << 22;
   limits.depth_max = 8;
+  limits.resp3 = resp3;
   return limits;
 }
 
 // Through areas() as from a socket, at most `piece` bytes at a time.
-Outcome parse(std::span<const std::byte> bytes, std::size_t piece, std::span<std::byte> offer) {
-  Parser parser(small_limits());
+Outcome parse(std::span<const std::byte> bytes, std::size_t piece, std::span<std::byte> offer,
+              bool resp3 = true) {
+  Parser parser(small_limits(resp3));
   Outcome outcome;
   parser.offer_bulk(offer);
   for (;;) {
@@ -75,6 +77,8 @@ void read_as_router(const Value& value) {
   }
   const auto slots = Topology::from_slots(value, self);
   const auto shards = Topology::from_shards(value, self, true);
+  const auto plain = Topology::from_shards(value, self, false);
+  ASSERT(!plain.ok() || plain->slots_covered() <= kSlotCount);
   if (slots.ok() && slots->slots_covered() > 0) ASSERT(!slots->nodes().empty());
   if (shards.ok() && shards->slots_covered() > 0) ASSERT(!shards->nodes().empty());
 }
@@ -90,6 +94,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ASSERT(!whole.error || whole.error->code == bytewise.error->code);
   ASSERT(whole.values == bytewise.values);
   ASSERT(std::all_of(memory.begin() + 32, memory.end(), [](std::byte b) { return b == kCanary; }));
+  const Outcome resp2 = parse(bytes, size, {}, false);
+  ASSERT(resp2.error || !whole.error);  // RESP2 takes less
   for (const Value& value : whole.values) read_as_router(value);
   return 0;
 }

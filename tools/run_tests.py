@@ -157,6 +157,25 @@ def run_soft_roce(options, env, work, tally):
     tally.failed += [f"{VERBS} on Soft-RoCE: {name}" for name in failed]
 
 
+def run_fuzz(options, env, tally):
+    """The fuzz targets of another build, for a bounded time each."""
+    print(f"-- fuzz targets, {options.fuzz_seconds} s each", flush=True)
+    log, failed, status = os.path.join(options.build, "fuzz.log"), len(tally.failed), None
+    command = [PYTHON, "tools/run_fuzz.py", "--build", options.fuzz_build, "--seconds", str(options.fuzz_seconds),
+               "--jobs", str(options.jobs)]
+    for line in stream(command, env, log):
+        if isinstance(line, int):
+            status = line
+        elif match := re.fullmatch(r"(\d+) passed, \d+ failed, \d+ skipped", line):
+            tally.passed += int(match[1])
+        elif line.startswith("FAILED: "):
+            tally.failed.append("fuzz: " + line.removeprefix("FAILED: "))
+        else:
+            print("   " + line, flush=True)
+    if status != 0 and len(tally.failed) == failed:
+        tally.failed.append(f"fuzz: ended with status {status} (see {log})")
+
+
 def preload_of(options):
     """What a Python or server binary built without the sanitizer must load first."""
     library = {"asan": "libasan.so", "tsan": "libtsan.so"}.get(options.preset)
@@ -301,6 +320,8 @@ def main():
     parser.add_argument("--mode", choices=["normal", "quick", "long", "full"], default="normal")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="")
+    parser.add_argument("--fuzz-build", default="", help="run the fuzz targets of this build, too")
+    parser.add_argument("--fuzz-seconds", type=int, default=60)
     options = parser.parse_args()
     options.build = os.path.abspath(options.build)
     options.sanitizer_preload = preload_of(options)
@@ -325,6 +346,8 @@ def main():
                 run_soft_roce(options, env, work, tally)
             if options.mode == "full":
                 run_pytest(options, env, work, tally, ["tests/full"], "heavy Python peers", python)
+        if options.fuzz_build:
+            run_fuzz(options, env, tally)
         reap_left_behind(tally)
         remove_left_behind(work, shared_before, tally)
     finally:

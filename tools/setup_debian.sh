@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs what Farlift needs from Debian packages. Idempotent: does nothing, and asks no mirror, when all is there.
 #
-#   tools/setup_debian.sh [--quiet] [runtime|build|test]...     (default: all three)
+#   tools/setup_debian.sh [--quiet] [runtime|build|test|fuzz|tidy]...     (default: the first three)
 #
 # runtime: what ./quickstart's processes link or start     build: compiler, CMake, libraries
-# test:    what ./test needs besides
+# test:    what ./test needs besides                          fuzz, tidy: what ./test --fuzz (and --long), ./test --tidy need
 # valkey-server comes from bookworm-backports, added as its own sources file that reuses this machine's own mirror.
 set -euo pipefail
 
@@ -13,15 +13,17 @@ build=(g++ cmake ninja-build ccache pkg-config git
        libexpected-dev libfmt-dev libisal-dev libssl-dev libfabric-dev libibverbs-dev
        libcli11-dev libnuma-dev python3-dev python3-pybind11 pybind11-dev python3-venv python3-pip)
 test=(libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libhiredis-dev openssl iproute2
-      python3-pytest python3-pytest-timeout python3-numpy python3-redis clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
+      python3-pytest python3-pytest-timeout python3-numpy python3-redis
       valkey-sentinel procps)
+fuzz=(clang-14 libclang-rt-14-dev llvm-14)
+tidy=(clang-14 clang-tidy-14 clang-format-14)
 
 quiet=0; sets=()
 for a in "$@"; do
   case $a in
     --quiet) quiet=1 ;;
-    runtime|build|test) sets+=("$a") ;;
-    *) echo "setup_debian: unknown argument '$a' (want runtime, build, test or --quiet)" >&2; exit 2 ;;
+    runtime|build|test|fuzz|tidy) sets+=("$a") ;;
+    *) echo "setup_debian: unknown argument '$a' (want runtime, build, test, fuzz, tidy or --quiet)" >&2; exit 2 ;;
   esac
 done
 [ ${#sets[@]} -gt 0 ] || sets=(runtime build test)
@@ -34,6 +36,8 @@ for s in "${sets[@]}"; do
     runtime) want+=("${runtime[@]}") ;;
     build) want+=("${build[@]}") ;;
     test) want+=("${test[@]}") ;;
+    fuzz) want+=("${fuzz[@]}") ;;
+    tidy) want+=("${tidy[@]}") ;;
   esac
 done
 

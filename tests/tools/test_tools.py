@@ -1,5 +1,6 @@
 """The tools that guard the tree find what is planted, and stay quiet on a clean tree."""
 import os
+import re
 import subprocess
 import sys
 
@@ -104,7 +105,7 @@ def test_tidy_warns_about_long_files_and_functions(tmp_path):
     plant(tmp_path, "src/CMakeLists.txt", "a.cc\n")
     plant(tmp_path, "src/a.cc", "int f() {\n" + "  g();\n" * 450 + "}\n")
     code, out = run("tidy.py", tmp_path, "--warnings")
-    assert code == 0 and "function of 451 lines" in out and "a.cc:1: warning: 453 lines" in out
+    assert code == 0 and "function of 451 lines" in out and "a.cc:1: warning: 452 lines" in out
 
 
 LIST = os.path.join(ROOT, "tests", "spec_cases.txt")
@@ -184,3 +185,36 @@ def test_format_keeps_hanging_indents():
 def test_format_leaves_what_fits():
     text = "// a\n//   code();\n//   more();\n//\n// b  c\n#include <x>\n"
     assert load("format").wrap_comments(text) == text
+
+
+def fuzz_build(folder, canary, target):
+    """A build folder with programs that are shell scripts."""
+    for name, text in (("canary_fuzz", canary), ("codec_fuzz", target)):
+        plant(folder, f"fuzz/{name}", "#!/bin/sh\n" + text)
+        (folder / "fuzz" / name).chmod(0o755)
+    return subprocess.run([sys.executable, os.path.join(ROOT, "tools", "run_fuzz.py"), "--build", str(folder),
+                           "--seconds", "1", "--jobs", "4"], capture_output=True, text=True, timeout=60, check=False)
+
+
+FINDS_ALL = """case $FARLIFT_CANARY in
+crash) echo 'canary: the planted bug was found' ;; overread) echo 'AddressSanitizer: heap-buffer-overflow' ;;
+overflow) echo 'runtime error: signed integer overflow' ;; leak) echo 'LeakSanitizer: detected memory leaks' ;;
+hang) echo 'libFuzzer: timeout after 5' ;; memory) echo 'libFuzzer: out-of-memory' ;;
+esac >&2; exit 77
+"""
+
+
+def test_run_fuzz_fails_when_a_planted_bug_is_not_found(tmp_path):
+    done = fuzz_build(tmp_path, "exit 0\n", "exit 0\n")
+    assert done.returncode == 1 and "FAILED: canary crash: the planted bug was not found" in done.stdout
+    done = fuzz_build(tmp_path, FINDS_ALL.replace("hang)", "sleepy)"), "exit 0\n")
+    assert done.returncode == 1 and "FAILED: canary hang" in done.stdout and "canary leak" not in done.stdout
+
+
+def test_run_fuzz_reports_a_target_that_fails_and_one_that_reaches_nothing(tmp_path):
+    done = fuzz_build(tmp_path, FINDS_ALL, "echo 'SUMMARY: AddressSanitizer: heap-use-after-free' >&2; exit 1\n")
+    assert "FAILED: codec: status 1: SUMMARY: AddressSanitizer: heap-use-after-free" in done.stdout
+    assert "canary" not in "".join(line for line in done.stdout.split("\n") if line.startswith("FAILED"))
+    assert done.returncode == 1 and re.search(r"^6 passed, 2 failed, 0 skipped$", done.stdout, re.M)
+    done = fuzz_build(tmp_path, FINDS_ALL, "exit 0\n")
+    assert done.returncode == 1 and "FAILED: reach of codec" in done.stdout
