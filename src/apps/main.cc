@@ -146,6 +146,8 @@ void add_bench(CLI::App& root, BenchOptions& o, std::uint16_t& peer_port,
   app->add_option("--sizes", o.sizes, "Sizes, e.g. 64k,1m,16m")->delimiter(',');
   app->add_option("--in-flight", o.in_flight, "Transfers at once, e.g. 1,4")->delimiter(',');
   app->add_option("--lanes", o.lanes, "Lanes: remote, host")->delimiter(',');
+  app->add_option("--only", o.only, "Rows, by their first word, e.g. blob.rdma_get,raw_tcp")
+      ->delimiter(',');
   app->add_option("--rounds", o.rounds, "Rounds")->capture_default_str();
   app->add_option("--seconds", o.seconds, "Seconds for each measurement in a round")
       ->capture_default_str();

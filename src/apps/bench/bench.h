@@ -13,6 +13,7 @@ struct BenchOptions {
   std::vector<std::string> sizes;   // empty: the seven of the goals
   std::vector<unsigned> in_flight;  // empty: 1 and 4
   std::vector<std::string> lanes;   // remote, host, libfabric; empty: all
+  std::vector<std::string> only;    // names of contenders; empty: all
   unsigned rounds = 5;
   double seconds = 0.3;  // for each measurement in each round
   bool quick = false;

@@ -35,6 +35,7 @@ struct Plan {
   std::vector<std::uint64_t> sizes;
   std::vector<unsigned> in_flight;
   std::vector<std::string> lanes;
+  std::vector<std::string> only;
   unsigned rounds = 5;
   double seconds = 0.3;
 };
@@ -68,6 +69,7 @@ Outcome<Plan> plan_of(const BenchOptions& options) {
                   fmt::format("--lanes: '{}' is none of remote, host, libfabric", lane));
     }
   }
+  plan.only = options.only;
   if (plan.rounds == 0 || !(plan.seconds > 0))
     return fail(kExitUsage, "--rounds and --seconds must be above zero");
   return plan;
@@ -86,6 +88,7 @@ struct Worker {
 
   void run(Contender& contender, unsigned number, double seconds) {
     const SystemClock clock;
+    contender.enter(number);
     begun = clock.now();
     Instant last = begun;
     const Instant limit =
@@ -98,6 +101,7 @@ struct Worker {
       last = now;
     }
     ended = last;
+    contender.leave(number);
   }
 };
 
@@ -213,6 +217,13 @@ class Run {
     add_rdma_contenders(contenders_, plan_.lanes, server_->pid());
     add_valkey_contenders(contenders_, server_->pid());
     add_raw_contenders(contenders_, peer_port, peer_->pid(), libfabric);
+    if (!plan_.only.empty()) {
+      std::erase_if(contenders_, [this](const std::unique_ptr<Contender>& one) {
+        return std::find(plan_.only.begin(), plan_.only.end(), one->label().what) ==
+               plan_.only.end();
+      });
+    }
+    if (contenders_.empty()) return fail(kExitUsage, "--only: no such rows");
     return {};
   }
 

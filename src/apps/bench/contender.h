@@ -1,7 +1,8 @@
 // Contender: one way to move a value, in a form that can be measured like any other.
 //
 // Invariants: op() returns after the whole value is in place, in the bytes of the scene.
-// Threads:    prepare() and release() from one thread; op(w) from worker w, workers in parallel.
+// Threads:    prepare() and release() from one thread; op(w), enter(w), leave(w) from worker w,
+//             workers in parallel.
 // Errors:     Failure; a failed op ends the benchmark, a figure is never made of what is left.
 #pragma once
 
@@ -31,7 +32,7 @@ struct Scene {
 
 struct Label {
   std::string what;      // blob.rdma_get, raw_tcp, ...
-  std::string lane;      // remote, host, or empty
+  std::string lane;      // remote, host, one core, two cores, or empty
   std::string provider;  // soft, tcp, or empty
   bool verified = false;
 };
@@ -49,6 +50,9 @@ class Contender {
   virtual Outcome<void> prepare(const Scene& scene) = 0;
   virtual Outcome<void> op(unsigned worker) = 0;
   virtual void release() = 0;
+  // Around the measured ops of a worker, in its thread.
+  virtual void enter(unsigned) {}
+  virtual void leave(unsigned) {}
 
  private:
   const Label label_;

@@ -8,6 +8,7 @@
 #include "core/memory/mapping.h"
 
 #include <algorithm>
+#include <sched.h>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
@@ -70,6 +71,15 @@ void serve_push(Socket& socket, const PeerRequest& request, std::span<std::byte>
   }
 }
 
+// The calling thread only. Left where it was if the system refuses; the rows then agree with those
+// that are not pinned.
+void run_on_core(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(core), &set);
+  static_cast<void>(sched_setaffinity(0, sizeof set, &set));
+}
+
 void serve(Socket socket) {
   PeerRequest request;
   if (!socket.receive_all(std::as_writable_bytes(std::span(&request, 1)))) return;
@@ -81,6 +91,7 @@ void serve(Socket socket) {
     serve_push(socket, request, value);
     return;
   }
+  if (request.core >= 0) run_on_core(request.core);
   const PeerOffer offer{1, reinterpret_cast<std::uintptr_t>(value.data()),
                         static_cast<std::uint64_t>(memory->memfd())};
   if (!socket.send_all(std::as_bytes(std::span(&offer, 1)))) return;

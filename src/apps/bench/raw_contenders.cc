@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <system_error>
@@ -26,8 +27,9 @@ struct Link {
 
 class PeerContender : public Contender {
  public:
-  PeerContender(const char* what, PeerKind kind, std::uint16_t port, pid_t peer)
-      : Contender({what, "", kind == PeerKind::push ? "tcp" : "", false}, peer),
+  PeerContender(const char* what, PeerKind kind, std::uint16_t port, pid_t peer,
+                const char* lane = "")
+      : Contender({what, lane, kind == PeerKind::push ? "tcp" : "", false}, peer),
         kind_(kind),
         port_(port) {}
 
@@ -76,6 +78,40 @@ class RawTcp final : public PeerContender {
     if (auto sent = links_[worker].socket.send_all("x"); !sent) return sent;
     return links_[worker].socket.receive_all(target(worker));
   }
+};
+
+// Both ends held on one core, or on one each: where the scheduler puts them decides what the stream
+// above measures.
+class PinnedTcp final : public PeerContender {
+ public:
+  PinnedTcp(const char* lane, std::uint16_t port, pid_t peer, int core_here, int core_there)
+      : PeerContender("raw_tcp", PeerKind::stream, port, peer, lane),
+        here_(core_here),
+        there_(core_there) {}
+  Outcome<void> op(unsigned worker) override {
+    if (auto sent = links_[worker].socket.send_all("x"); !sent) return sent;
+    return links_[worker].socket.receive_all(target(worker));
+  }
+  void enter(unsigned worker) override {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<std::size_t>(here_), &set);
+    sched_getaffinity(0, sizeof set, &before_[worker]);
+    sched_setaffinity(0, sizeof set, &set);
+  }
+  void leave(unsigned worker) override {
+    sched_setaffinity(0, sizeof before_[worker], &before_[worker]);
+  }
+
+ private:
+  Outcome<void> fill(unsigned, PeerRequest& request) override {
+    request.core = there_;
+    before_.resize(scene_.in_flight);
+    return {};
+  }
+  const int here_;
+  const int there_;
+  std::vector<cpu_set_t> before_;  // by worker
 };
 
 class VmReadv final : public PeerContender {
@@ -191,6 +227,21 @@ class Memcpy final : public Contender {
 
 void add_raw_contenders(Contenders& out, std::uint16_t peer_port, pid_t peer, bool with_libfabric) {
   out.push_back(std::make_unique<RawTcp>(peer_port, peer));
+  cpu_set_t allowed;
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(static_cast<std::size_t>(core), &allowed)) cores.push_back(core);
+    }
+  }
+  if (!cores.empty()) {
+    out.push_back(
+        std::make_unique<PinnedTcp>("one core", peer_port, peer, cores.front(), cores.front()));
+  }
+  if (cores.size() > 1) {
+    out.push_back(
+        std::make_unique<PinnedTcp>("two cores", peer_port, peer, cores.front(), cores[1]));
+  }
   if (with_libfabric) out.push_back(std::make_unique<LibfabricPush>(peer_port, peer));
   out.push_back(std::make_unique<Memcpy>());
   out.push_back(std::make_unique<VmReadv>(peer_port, peer));

@@ -189,9 +189,11 @@ void Services::start_inline() {
   inline_engine_ = std::move(engine).value();
   vk::EventLoopAdd(inline_engine_->wait_fd(), vk::kEventLoopReadable, on_inline_ready,
                    inline_engine_.get());
+  vigil_.open();
 }
 
 void Services::stop_inline() {
+  vigil_.close();
   if (!inline_engine_) return;
   vk::EventLoopDel(inline_engine_->wait_fd(), vk::kEventLoopReadable);
   inline_engine_->cancel_all();
@@ -345,6 +347,8 @@ void Services::transfer(TransferAsk ask) {
 
 bool Services::transfer_inline(TransferAsk& ask) {
   if (!inline_engine_ || ask.binding->fallback.load(std::memory_order_acquire)) return false;
+  vigil_.end(true);
+  const bool alone = !crowded(ask);
   auto shared = std::make_shared<TransferAsk>(std::move(ask));
   const transfer::TransferId id = inline_engine_->draw_id();
   {
@@ -353,19 +357,34 @@ bool Services::transfer_inline(TransferAsk& ask) {
   }
   inline_engine_->submit(id, make_job(*services_.front(), *shared), make_lender(shared, true));
   drive(*inline_engine_);
-  linger(shared->length);
+  if (alone) linger(shared->length);
   return true;
+}
+
+bool Services::crowded(const TransferAsk& ask) {
+  if (std::exchange(last_peer_, ask.binding.get()) != ask.binding.get()) {
+    crowd_ = kCrowdTransfers;
+  } else if (crowd_ > 0) {
+    --crowd_;
+  }
+  return crowd_ > 0;
 }
 
 void Services::linger(Length length) {
   // With more than one under way, serving the others is better than waiting for one.
-  if (inline_engine_->live() != 1) return;
-  const Duration budget = spin_.budget();
-  if (budget.count() == 0) return;
-  const Instant until =
-      clock_.now() + budget + std::chrono::microseconds(length.raw() / kLingerBytesPerUsec);
-  while (inline_engine_->live() > 0 && clock_.now() < until) (void)inline_engine_->step();
-  spin_.count(inline_engine_->live() == 0);
+  const Duration bytes_time = std::chrono::microseconds(length.raw() / kLingerBytesPerUsec);
+  if (inline_engine_->live() == 1) {
+    const Duration budget = spin_.budget();
+    if (budget.count() == 0) return;
+    const Instant until = clock_.now() + budget + bytes_time;
+    for (;;) {
+      (void)inline_engine_->step();
+      if (inline_engine_->live() == 0 || clock_.now() >= until) break;
+      AdaptiveSpin::breathe();
+    }
+    spin_.count(inline_engine_->live() == 0);
+  }
+  if (inline_engine_->live() == 0) vigil_.begin(bytes_time);
 }
 
 void Services::on_done(const SharedAsk& ask, const transfer::TransferOutcome& outcome,

@@ -13,6 +13,7 @@
 #include "blob/module/copy_pool.h"
 #include "blob/module/counters.h"
 #include "blob/module/settings.h"
+#include "blob/module/vigil.h"
 #include "blob/wire/operands.h"
 #include "core/base/adaptive_spin.h"
 #include "core/base/clock.h"
@@ -51,9 +52,12 @@ class Services {
  public:
   // The main thread polls at most this long, and the time the bytes take at kLingerBytesPerUsec,
   // for the end of the one small transfer it has under way: sleeping, being woken and unblocking
-  // the client cost several times as much. A peer that keeps being later is not waited for.
+  // the client cost several times as much. A peer that keeps being later is not waited for, and
+  // while commands of several peers come in turn, they are served instead.
   static constexpr Duration kLingerLongest = std::chrono::microseconds(50);
   static constexpr std::uint64_t kLingerBytesPerUsec = 2000;
+  // After a small transfer of another peer than the one before, so many go by without lingering.
+  static constexpr std::uint32_t kCrowdTransfers = 32;
 
   Services(const Settings& settings, const Clock& clock, Counters& counters);
   ~Services();
@@ -106,6 +110,7 @@ class Services {
   void start_inline();
   void stop_inline();
   void linger(Length length);
+  bool crowded(const TransferAsk& ask);
   void release(const Binding& binding);
   Service* fallback();       // nullptr while it is not open
   Service* open_fallback();  // opens it on first use; takes its time
@@ -126,6 +131,9 @@ class Services {
   std::vector<fabric::Address> announced_;
   std::unique_ptr<transfer::Engine> inline_engine_;
   AdaptiveSpin spin_{kLingerLongest};  // of the main thread over a small transfer
+  Vigil vigil_;                        // for the command after it
+  const void* last_peer_ = nullptr;    // its Binding; compared, never followed
+  std::uint32_t crowd_ = 0;            // transfers until the main thread lingers again
   CopyPool handing_over_{1};           // opening libfabric would hold up a rail, or the server
   Mutex mutex_;
   Prng prng_ GUARDED_BY(mutex_);

@@ -4,8 +4,12 @@
 // again.
 //
 //   const Duration budget = spin.budget();
-//   ... poll for at most `budget` ...
+//   ... poll for at most `budget`, and call AdaptiveSpin::breathe() between two polls ...
 //   spin.count(came_in_time);
+//
+// Polling is for a thread that has a core to itself. Where threads share cores a poller would keep
+// the very thread off the core that is to answer it: breathe() hands the core over for a moment, and
+// a WaitingThread tells when so many threads of the process wait for answers that each should sleep.
 //
 // Invariants: after kMissesMax misses in a row the next kRests budgets are zero. On a machine with
 //             one core the budget is always zero: the answer could not come while we poll.
@@ -16,9 +20,26 @@
 
 #include <atomic>
 #include <cstdint>
+#include <sched.h>
 #include <thread>
 
 namespace farlift {
+
+// A thread that waits for one answer from outside the process, polling or asleep.
+class WaitingThread {
+ public:
+  WaitingThread() noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
+  ~WaitingThread() { count_.fetch_sub(1, std::memory_order_relaxed); }
+  WaitingThread(const WaitingThread&) = delete;
+  WaitingThread& operator=(const WaitingThread&) = delete;
+  // True while every waiting thread can have a core, and leave one to whoever is to answer it.
+  static bool may_poll(unsigned cores = std::thread::hardware_concurrency()) noexcept {
+    return count_.load(std::memory_order_relaxed) * 2 <= cores;
+  }
+
+ private:
+  static inline std::atomic<unsigned> count_{0};
+};
 
 class AdaptiveSpin {
  public:
@@ -48,6 +69,9 @@ class AdaptiveSpin {
     if (misses >= kMissesMax) rests_.store(kRests, std::memory_order_relaxed);
     misses_.store(misses >= kMissesMax ? kMissesMax - 1 : misses, std::memory_order_relaxed);
   }
+
+  // Between two polls: whoever else wants this core gets it first.
+  static void breathe() noexcept { ::sched_yield(); }
 
  private:
   const Duration longest_;

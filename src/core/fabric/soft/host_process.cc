@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string_view>
 #include <sys/socket.h>
@@ -118,8 +120,10 @@ UniqueFd HostProcess::memfd(int peer_fd, std::uint64_t inode) const noexcept {
   return theirs;
 }
 
-void shorten_send_queue(int fd) noexcept {
+void tune_local_socket(int fd) noexcept {
   // Only speed depends on it.
+  constexpr char kUnpaced[] = "reno";
+  (void)::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kUnpaced, sizeof kUnpaced - 1);
   (void)::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kLocalSendQueueBytes, sizeof kLocalSendQueueBytes);
 }
 

@@ -167,8 +167,7 @@ void SoftInitiator::wait(int timeout_ms) {
   if (const Duration budget = timeout_ms != 0 ? spin_.budget() : Duration(0); budget.count() > 0) {
     const auto until = std::chrono::steady_clock::now() + budget;
     bool event = false;
-    while (!(event = run(0)) && std::chrono::steady_clock::now() < until) {
-    }
+    while (!(event = run(0)) && std::chrono::steady_clock::now() < until) AdaptiveSpin::breathe();
     spin_.count(event);
     if (event) return;
   }

@@ -100,7 +100,7 @@ void SoftInitiator::on_hello(Link& link) {
     return fail(link, Error::make(Errc::unsupported, "the peer does not speak soft"));
   if (hello->status == HelloStatus::full)
     return fail(link, Error::make(Errc::exhausted, "the target has no room for a link"));
-  if (domain_.same_host(hello->boot_id)) shorten_send_queue(link.fd.get());
+  if (domain_.same_host(hello->boot_id)) tune_local_socket(link.fd.get());
   if (!hello->host_lane) return on_up(link);
   link.takes_sources = hello->takes_sources;
   prove_host(link, *hello);

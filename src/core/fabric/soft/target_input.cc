@@ -56,7 +56,7 @@ SoftTarget::Step SoftTarget::receive_hello(TargetLink& link) {
   mine.host_lane =
       hello->host_lane && domain_.host_lane_possible() && hello->boot_id == domain_.boot();
   mine.pid = static_cast<std::uint32_t>(::getpid());
-  if (domain_.same_host(hello->boot_id)) shorten_send_queue(link.fd.get());
+  if (domain_.same_host(hello->boot_id)) tune_local_socket(link.fd.get());
   mine.boot_id = domain_.boot();
   mine.challenge = link.challenge;
   mine.cell_addr = reinterpret_cast<std::uint64_t>(link.cell.data());
