@@ -185,6 +185,20 @@ TEST(AdaptiveSpin, goes_on_while_it_pays_and_never_on_one_core) {
   EXPECT_EQ(AdaptiveSpin(std::chrono::microseconds(50), 1).budget().count(), 0);
 }
 
+TEST(WaitingThread, polls_while_each_has_a_core_and_one_is_left) {
+  EXPECT_TRUE(WaitingThread::may_poll(2));
+  const WaitingThread one;
+  EXPECT_TRUE(WaitingThread::may_poll(2));
+  EXPECT_FALSE(WaitingThread::may_poll(1));
+  {
+    const WaitingThread two;
+    EXPECT_FALSE(WaitingThread::may_poll(2));
+    EXPECT_FALSE(WaitingThread::may_poll(3));
+    EXPECT_TRUE(WaitingThread::may_poll(4));
+  }
+  EXPECT_TRUE(WaitingThread::may_poll(2));
+}
+
 std::string g_line;
 
 TEST(Log, cuts_long_lines_and_honours_the_level) {
