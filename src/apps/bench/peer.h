@@ -17,7 +17,7 @@ struct PeerRequest {
   PeerKind kind = PeerKind::stream;
   std::uint8_t address_size = 0;
   std::array<std::byte, 64> address{};  // push: the worker's endpoint
-  std::int32_t core = -1;  // stream: the one the peer serves it on; -1: any
+  std::int32_t core = -1;               // stream: the one the peer serves it on; -1: any
   std::uint64_t size = 0;
   std::uint64_t rkey = 0;
   std::uint64_t remote_addr = 0;

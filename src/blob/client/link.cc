@@ -32,7 +32,11 @@ Link& Link::of(ClientCore& core, resp::Connection& connection) {
   return static_cast<Link&>(*connection.companion());
 }
 
-Link::Link(ClientCore& core) : core_(core) {
+Link::Link(ClientCore& core)
+    : core_(core),
+      spin_(core.options().rdma && core.options().rdma->provider == RdmaProvider::soft
+                ? std::chrono::microseconds(core.options().rdma->spin_us)
+                : std::chrono::microseconds(0)) {
   if (!core_.add_link(this)) {
     MutexLock lock(mutex_);
     cut_ = true;
@@ -127,22 +131,43 @@ Result<resp::Value> Link::await_reply(resp::Connection& connection, std::uint64_
   const bool assisted =
       expected_bytes >= kAssistedBytesMin && std::thread::hardware_concurrency() > 1;
   if (assisted) assistant_.land(*endpoint_);
-  Result<resp::Value> reply = await_landing(connection);
+  Result<resp::Value> reply = await_landing(connection, expected_bytes);
   if (assisted) assistant_.stop_landing();
   return reply;
 }
 
-Result<resp::Value> Link::await_landing(resp::Connection& connection) {
+// Lands what comes without sleeping; true when there may be a reply.
+Result<bool> Link::poll_for_reply(resp::Connection& connection, std::uint64_t expected_bytes) {
+  if (expected_bytes > kPolledBytesMax || !WaitingThread::may_poll()) return false;
+  const Duration budget = spin_.budget();
+  if (budget.count() == 0) return false;
+  const auto until = std::chrono::steady_clock::now() + budget +
+                     std::chrono::microseconds(expected_bytes / kPolledBytesPerUsec);
+  for (;;) {
+    TRY_ASSIGN(const bool readable, endpoint_->progress(0, connection.fd()));
+    const bool over = readable || std::chrono::steady_clock::now() >= until;
+    if (over) spin_.count(readable);
+    if (over || !WaitingThread::may_poll()) return readable;
+    AdaptiveSpin::breathe();
+  }
+}
+
+Result<resp::Value> Link::await_landing(resp::Connection& connection,
+                                        std::uint64_t expected_bytes) {
+  const WaitingThread waiting;
   const std::function<void()>& on_wait = core_.options().on_wait;
   auto next_call = std::chrono::steady_clock::now() + kOnWaitInterval;
   bool readable = connection.has_buffered_input();
+  bool fresh = true;
   for (;;) {
     if (readable) {
       TRY_ASSIGN(std::optional<resp::Value> reply, connection.try_receive());
       if (reply) return *std::move(reply);
     }
-    Result<bool> progress =
-        endpoint_->progress(on_wait ? kWaitWithHookMs : kWaitMs, connection.fd());
+    Result<bool> progress = false;
+    if (std::exchange(fresh, false)) progress = poll_for_reply(connection, expected_bytes);
+    if (progress.ok() && !*progress)
+      progress = endpoint_->progress(on_wait ? kWaitWithHookMs : kWaitMs, connection.fd());
     if (!progress.ok()) {
       if (!core_.closing()) return progress.error();
       // A reply that was already here counts as usual (spec blob 10.2 rule 10).

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "blob/client/assistant.h"
+#include "core/base/adaptive_spin.h"
 #include "core/base/mutex.h"
 #include "core/fabric/fabric.h"
 #include "core/net/resp/connection.h"
@@ -24,6 +25,10 @@ class Link final : public resp::Connection::Companion {
  public:
   // Transfers from this size on are landed by two threads.
   static constexpr std::uint64_t kAssistedBytesMin = std::uint64_t{4} << 20;
+  // Over a transfer of at most so many bytes the caller polls for the reply as long as the bytes
+  // may take at kPolledBytesPerUsec, besides RdmaConfiguration::spin_us.
+  static constexpr std::uint64_t kPolledBytesMax = std::uint64_t{1} << 20;
+  static constexpr std::uint64_t kPolledBytesPerUsec = 2000;
 
   // The Link of a connection, made on first use.
   static Link& of(ClientCore& core, resp::Connection& connection);
@@ -53,9 +58,11 @@ class Link final : public resp::Connection::Companion {
  private:
   Handshake open_endpoint(const resp::Connection& connection);
   Handshake take_greeting(const resp::Value& reply);
-  Result<resp::Value> await_landing(resp::Connection& connection);
+  Result<bool> poll_for_reply(resp::Connection& connection, std::uint64_t expected_bytes);
+  Result<resp::Value> await_landing(resp::Connection& connection, std::uint64_t expected_bytes);
 
   ClientCore& core_;
+  AdaptiveSpin spin_;
   bool bound_ = false;
   bool multi_open_ = false;
   Mutex mutex_;

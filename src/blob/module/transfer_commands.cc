@@ -145,7 +145,8 @@ int rdma_set(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
   op->expected_crc = operands->crc;
   op->started = module().next_start();
   op->pause_ms = module().settings().get().test_pause_before_finalize_set_ms;
-  op->wants_payload = !small(operands->length) && propagation_wanted();
+  // Asking costs more than the copy of what the main thread moves itself: there the commit asks.
+  op->wants_payload = operands->length.raw() > kInlineTransferBytesMax && propagation_wanted();
   TransferAsk ask = ask_for(*op, fabric::OpKind::read, operands->regions, operands->length);
   if (op->pause_ms > 0) {  // an inline transfer could end before there is a client to hold back
     Operation::block(ctx, std::move(op));

@@ -8,8 +8,9 @@
 //   spin.count(came_in_time);
 //
 // Polling is for a thread that has a core to itself. Where threads share cores a poller would keep
-// the very thread off the core that is to answer it: breathe() hands the core over for a moment, and
-// a WaitingThread tells when so many threads of the process wait for answers that each should sleep.
+// the very thread off the core that is to answer it: breathe() hands the core over for a moment,
+// and a WaitingThread tells when so many threads of the process wait for answers that each should
+// sleep.
 //
 // Invariants: after kMissesMax misses in a row the next kRests budgets are zero. On a machine with
 //             one core the budget is always zero: the answer could not come while we poll.
@@ -25,6 +26,12 @@
 
 namespace farlift {
 
+// Asked of the system once: it costs a system call or more.
+inline unsigned core_count() noexcept {
+  static const unsigned count = std::thread::hardware_concurrency();
+  return count;
+}
+
 // A thread that waits for one answer from outside the process, polling or asleep.
 class WaitingThread {
  public:
@@ -33,7 +40,7 @@ class WaitingThread {
   WaitingThread(const WaitingThread&) = delete;
   WaitingThread& operator=(const WaitingThread&) = delete;
   // True while every waiting thread can have a core, and leave one to whoever is to answer it.
-  static bool may_poll(unsigned cores = std::thread::hardware_concurrency()) noexcept {
+  static bool may_poll(unsigned cores = core_count()) noexcept {
     return count_.load(std::memory_order_relaxed) * 2 <= cores;
   }
 
@@ -46,8 +53,7 @@ class AdaptiveSpin {
   static constexpr std::uint32_t kMissesMax = 4;
   static constexpr std::uint32_t kRests = 64;
 
-  explicit AdaptiveSpin(Duration longest,
-                        unsigned cores = std::thread::hardware_concurrency()) noexcept
+  explicit AdaptiveSpin(Duration longest, unsigned cores = core_count()) noexcept
       : longest_(cores > 1 ? longest : Duration(0)) {}
 
   // Zero: do not poll, and do not count().

@@ -49,9 +49,9 @@ class HostProcess {
 // On one host the socket's queue is no pipe to fill but memory to copy through: a queue that grows
 // to megabytes pushes its own pages out of the cache, and halves the throughput or worse (measured,
 // docs/formats/soft.md). Both ends of a link within a host keep theirs short.
-// Nor is there a path whose congestion is to be found out: where the system's algorithm paces what it
-// sends (bbr), each transfer would wait for timers, so both ends ask for reno, which every kernel has
-// and never paces.
+// Nor is there a path whose congestion is to be found out: where the system's algorithm paces what
+// it sends (bbr), each transfer would wait for timers, so both ends ask for reno, which every
+// kernel has and never paces.
 inline constexpr int kLocalSendQueueBytes = 192 << 10;
 void tune_local_socket(int fd) noexcept;
 

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <netinet/tcp.h>
-#include <optional>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -185,8 +184,6 @@ bool SoftTarget::follow(int timeout_ms, int fd) {
 // `leading` tells whether the lead is still ours.
 bool SoftTarget::lead(int timeout_ms, int fd, bool stay, bool& leading) {
   const auto begin = std::chrono::steady_clock::now();
-  std::optional<WaitingThread> waiting;
-  if (fd >= 0 && timeout_ms != 0) waiting.emplace();
   for (;;) {
     int left_ms = timeout_ms;
     if (timeout_ms > 0) {
@@ -197,14 +194,14 @@ bool SoftTarget::lead(int timeout_ms, int fd, bool stay, bool& leading) {
     pollfd polls[2] = {{epoll_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
     const nfds_t count = fd >= 0 ? 2 : 1;
     int ready = 0;
-    const bool may_spin = left_ms != 0 && WaitingThread::may_poll(cores_);
+    const bool may_spin = left_ms != 0 && WaitingThread::may_poll();
     if (const Duration budget = may_spin ? spin_.budget() : Duration(0); budget.count() > 0) {
       const auto until = std::chrono::steady_clock::now() + budget;
       while ((ready = ::poll(polls, count, 0)) == 0 && std::chrono::steady_clock::now() < until &&
-             WaitingThread::may_poll(cores_)) {
+             WaitingThread::may_poll()) {
         AdaptiveSpin::breathe();
       }
-      if (ready != 0 || WaitingThread::may_poll(cores_)) spin_.count(ready != 0);
+      if (ready != 0 || WaitingThread::may_poll()) spin_.count(ready != 0);
     }
     if (fd < 0) {
       run_events(left_ms, leading);

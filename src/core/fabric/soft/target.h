@@ -119,7 +119,6 @@ class SoftTarget final : public TargetEndpoint {
   const std::uint32_t connections_max_;
   const std::chrono::milliseconds hello_deadline_;
   AdaptiveSpin spin_;
-  const unsigned cores_ = std::thread::hardware_concurrency();
   Address address_;
   UniqueFd epoll_;
   UniqueFd listener_;
