@@ -330,9 +330,12 @@ TEST(Transfer, a_full_pool_or_a_small_value_is_hashed_at_once) {
   CrcPool pool(1);
   std::mutex m;
   std::condition_variable cv;
+  bool busy = false;
   bool go = false;
   const auto block = [&] {
     std::unique_lock lock(m);
+    busy = true;
+    cv.notify_all();
     cv.wait(lock, [&] { return go; });
   };
   const auto release = [&] {
@@ -341,6 +344,10 @@ TEST(Transfer, a_full_pool_or_a_small_value_is_hashed_at_once) {
     cv.notify_all();
   };
   ASSERT_TRUE(pool.try_submit(block));
+  {  // else the pool would take it later, and with it a place of the full queue would come free
+    std::unique_lock lock(m);
+    cv.wait(lock, [&] { return busy; });
+  }
   for (const std::size_t length :
        {std::size_t{kInlineHashMax.raw()}, std::size_t{kInlineHashMax.raw() + 1}}) {
     if (length > kInlineHashMax.raw()) {
