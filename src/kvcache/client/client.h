@@ -101,6 +101,9 @@ class Client {
 
   virtual Result<std::unique_ptr<LandingMemory>> register_memory(std::span<std::byte> bytes) = 0;
 
+  // Whether all of it lies in one registered memory.
+  virtual bool registered(std::span<const std::byte> part) const = 0;
+
   virtual void get(GetRequest request, std::function<void(GetResult)> done) = 0;
   // Results in the order of the requests. Bounded in time by 2 T_op + control_timeout.
   virtual void mget(std::vector<GetRequest> requests,
@@ -138,6 +141,8 @@ class Client {
   // verified under a dropped one is forgotten.
   virtual Status add_key(KeyId id, ByteView secret) = 0;
   virtual Status drop_key(KeyId id) = 0;
+  // The whole ring at once; one that signs is never replaced by development mode.
+  virtual void replace_keys(Keyring keys) = 0;
 
   virtual bool step() = 0;
   virtual std::vector<int> wait_fds() const = 0;

@@ -21,24 +21,38 @@ struct Groups::Writing {
   Manifest manifest;
   Client::Group result;
   std::size_t left = 0;
-  OnGroup done;
+  std::uint64_t id = 0;
 };
 
-void Groups::refuse(Outcome outcome, OnGroup done) {
-  Client::Group result;
-  result.outcome = outcome;
-  core_.report([done = std::move(done), result] { done(result); });
+std::uint64_t Groups::begin(OnGroup done) {
+  pending_.emplace(next_, std::move(done));
+  return next_++;
+}
+
+void Groups::finish(std::uint64_t id, Client::Group result) {
+  auto node = pending_.extract(id);
+  if (node.empty()) return;
+  core_.report([done = std::move(node.mapped()), result = std::move(result)] { done(result); });
+}
+
+void Groups::end_all() {
+  while (!pending_.empty()) {
+    Client::Group result;
+    result.outcome = Outcome::timeout;
+    finish(pending_.begin()->first, std::move(result));
+  }
 }
 
 void Groups::write(std::string group, std::uint64_t version, std::vector<Bytes> keys,
                    OnGroup done) {
   const bool good = valid_group(group) && !keys.empty() && keys.size() <= Manifest::kEntriesMax &&
                     std::all_of(keys.begin(), keys.end(), valid_key);
-  if (!good) return refuse(Outcome::bad_arg, std::move(done));
+  const std::uint64_t id = begin(std::move(done));
+  if (!good) return finish(id, {Outcome::bad_arg, 0, {}});
   auto writing = std::make_shared<Writing>();
+  writing->id = id;
   writing->group = std::move(group);
   writing->manifest.version = writing->result.version = version;
-  writing->done = std::move(done);
   writing->left = keys.size();
   writing->manifest.entries.resize(keys.size());
   writing->result.entries.resize(keys.size());
@@ -81,8 +95,7 @@ void Groups::store(const std::shared_ptr<Writing>& writing) {
         writing->result.entries.begin(), writing->result.entries.end(),
         [](const Client::Group::Entry& entry) { return entry.outcome == Outcome::control_down; });
     writing->result.outcome = down ? Outcome::control_down : Outcome::miss;
-    core_.report([writing] { writing->done(writing->result); });
-    return;
+    return finish(writing->id, writing->result);
   }
   Bytes bytes = encode_manifest(writing->manifest, core_.keys.signing(), core_.options.tenant,
                                 writing->group);
@@ -91,21 +104,20 @@ void Groups::store(const std::shared_ptr<Writing>& writing) {
       [this, writing, alive = std::weak_ptr<int>(alive_)](const Status& status) {
         if (alive.expired()) return;
         writing->result.outcome = status.ok() ? Outcome::ok : Outcome::control_down;
-        core_.report([writing] { writing->done(writing->result); });
+        finish(writing->id, writing->result);
       });
 }
 
 void Groups::read(std::string group, OnGroup done) {
-  if (!valid_group(group)) return refuse(Outcome::bad_arg, std::move(done));
+  const std::uint64_t id = begin(std::move(done));
+  if (!valid_group(group)) return finish(id, {Outcome::bad_arg, 0, {}});
   const Stamp stamp = core_.cache.stamp();
   const Instant asked = core_.now();
   core_.environment.directory.get_manifest(
       core_.options.tenant, group,
-      [this, group, stamp, asked, done = std::move(done),
+      [this, id, group, stamp, asked,
        alive = std::weak_ptr<int>(alive_)](const Result<std::optional<Bytes>>& found) {
-        if (alive.expired()) return;
-        Client::Group result = opened(group, found, stamp, asked);
-        core_.report([done, result = std::move(result)] { done(result); });
+        if (!alive.expired()) finish(id, opened(group, found, stamp, asked));
       });
 }
 

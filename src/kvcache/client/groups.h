@@ -9,6 +9,7 @@
 #include "kvcache/client/core.h"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ class Groups {
   using OnGroup = std::function<void(Client::Group)>;
   void write(std::string group, std::uint64_t version, std::vector<Bytes> keys, OnGroup done);
   void read(std::string group, OnGroup done);
+  void end_all();  // what is left ends as timeout
 
  private:
   struct Writing;
@@ -30,9 +32,12 @@ class Groups {
   Client::Group opened(const std::string& group, const Result<std::optional<Bytes>>& found,
                        Stamp stamp, Instant asked);
   Result<Manifest> open_manifest(const std::string& group, const Bytes& bytes) const;
-  void refuse(Outcome outcome, OnGroup done);
+  std::uint64_t begin(OnGroup done);
+  void finish(std::uint64_t id, Client::Group result);
 
   Core& core_;
+  std::uint64_t next_ = 1;
+  std::map<std::uint64_t, OnGroup> pending_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 

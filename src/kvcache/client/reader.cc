@@ -112,7 +112,7 @@ void Reader::at_link(Op& op, NodeLink& link) {
     lease(descriptor.location);
     return finish(op, Outcome::ok);
   }
-  if (descriptor.length.raw() > op.request.dest.size()) return finish(op, Outcome::too_small);
+  if (descriptor.length.raw() > op.request.dest.size()) return failed(op, Outcome::too_small, false);
   op.phase = Phase::waiting;
   link.window().waiting.push_back(op.id);
 }

@@ -84,6 +84,7 @@ StateMachine::~StateMachine() {
   reader_.end_all();
   writer_.end_all();
   remover_.end_all();
+  groups_.end_all();
   while (report()) {
   }
   landings_->close_all();
@@ -163,6 +164,12 @@ Status StateMachine::drop_key(KeyId id) {
   TRY(keys_.drop(id));
   cache_.clear();
   return {};
+}
+
+void StateMachine::replace_keys(Keyring keys) {
+  if (keys.is_development() && !keys_.is_development()) return;
+  keys_ = std::move(keys);
+  cache_.clear();
 }
 
 // Frames and replies first, so that a lost link is known before anything is posted over it; what

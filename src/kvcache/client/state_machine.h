@@ -23,6 +23,9 @@ class StateMachine final : public Client {
   ~StateMachine() override;
 
   Result<std::unique_ptr<LandingMemory>> register_memory(std::span<std::byte> bytes) override;
+  bool registered(std::span<const std::byte> part) const override {
+    return landings_->find(part) != nullptr;
+  }
   void get(GetRequest request, std::function<void(GetResult)> done) override;
   void mget(std::vector<GetRequest> requests,
             std::function<void(std::vector<GetResult>)> done) override;
@@ -38,6 +41,7 @@ class StateMachine final : public Client {
   void read_group(std::string group, std::function<void(Group)> done) override;
   Status add_key(KeyId id, ByteView secret) override;
   Status drop_key(KeyId id) override;
+  void replace_keys(Keyring keys) override;
   bool step() override;
   std::vector<int> wait_fds() const override;
   Instant next_deadline() const override;
