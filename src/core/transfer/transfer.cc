@@ -71,14 +71,16 @@ struct Transfer::State : std::enable_shared_from_this<State> {
   State(fabric::Initiator& by, TransferRequest what, std::uint32_t high)
       : initiator(&by), request(std::move(what)), context_base(std::uint64_t{high} << 32) {}
 
+  // The first failure counts, but a flush is what a neighbour's fault did: where one of our own
+  // operations was refused, that is what happened.
   void fail(Error error) {
-    if (result.status.ok()) {
-      result.status = error;
-    } else if (!error.quiet) {
-      Error first = result.status.error();
-      first.quiet = false;
-      result.status = first;
+    if (!result.status.ok()) {
+      const Error first = result.status.error();
+      const bool quiet = first.quiet && error.quiet;
+      if (first.code != Errc::flushed || error.code != Errc::access) error = first;
+      error.quiet = quiet;
     }
+    result.status = error;
   }
 
   bool all_cut() const noexcept { return cut == length; }

@@ -18,7 +18,8 @@
 //             length are not touched; nothing at all is posted when the windows cannot hold the
 //             value.
 // Threads:    the Initiator's (a CrcPool works inside, and wakes whoever drives the transfer).
-// Errors:     the first failed operation's; quiet == false if any operation's was. out_of_range:
+// Errors:     the first failed operation's, but access where one was refused and others only
+//             flushed by that; quiet == false if any operation's was. out_of_range:
 //             the windows are shorter than the value, or one wraps the address space.
 #pragma once
 

@@ -83,7 +83,7 @@ struct PutRequest {
   Bytes key;
   std::span<const std::byte> source;  // inside registered memory; untouched until reported
   PutMode mode = PutMode::if_absent;
-  Version expected;
+  Version expected{};
   bool push = false;  // ALLOC, write, SEAL; needs fence_mode mr
 };
 struct PutResult {

@@ -28,9 +28,12 @@ struct Whole {
       crcs[part] = {result.crc, length};
     } else if (outcome.status.ok()) {
       outcome.status = result.status;
-    } else if (!result.status.error().quiet) {
+    } else {
       Error first = outcome.status.error();
-      first.quiet = false;
+      const Error other = result.status.error();
+      const bool quiet = first.quiet && other.quiet;
+      if (first.code == Errc::flushed && other.code == Errc::access) first = other;
+      first.quiet = quiet;
       outcome.status = first;
     }
     if (--left > 0) return;

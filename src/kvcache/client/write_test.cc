@@ -130,8 +130,7 @@ TEST(KvWrite, a_pull_that_hangs_is_cut_off_before_the_put_is_reported) {
   const auto source = world.landing_bytes().last(60000);
   world.client->put({key_of(2), source}, [&](PutResult r) { put = std::move(r); });
   ASSERT_TRUE(world.run([&] { return world.network->moving() > 0; }));
-  world.links->pause("n1", true);  // the control plane is silent, the pull is under way
-  world.nodes[0]->mischief.mute = true;
+  world.network->stop(world.node().client_target(), true);
   bool moving_at_report = true;
   ASSERT_TRUE(world.run([&] {
     if (put) moving_at_report = world.network->moving() > 0;
@@ -139,6 +138,7 @@ TEST(KvWrite, a_pull_that_hangs_is_cut_off_before_the_put_is_reported) {
   }));
   EXPECT_TRUE(put->outcome == Outcome::timeout) << outcome_name(put->outcome);
   EXPECT_FALSE(moving_at_report);
+  EXPECT_EQ(world.get(key_of(2), world.dest(60000)).outcome, Outcome::miss);
 }
 
 TEST(KvWrite, a_refused_push_is_aborted_on_the_node) {

@@ -67,8 +67,8 @@ class StubClient final : public Client {
         shared_.asked.pop_front();
       }
       if (!now.empty()) {
-        std::uint64_t count = 0;
-        ASSERT(::read(shared_.event.get(), &count, sizeof count) == sizeof count);
+        std::uint64_t count = 0;  // may have been taken with an answer before
+        [[maybe_unused]] const auto got = ::read(shared_.event.get(), &count, sizeof count);
       }
     }
     GetResult result;

@@ -238,6 +238,9 @@ void FakeNode::serve(Peer& peer, const Frame& frame) {
 void FakeNode::on_hello(Peer& peer, const Frame& frame) {
   ++seen.hellos;
   peer.hello = decode_hello(frame.body).value();
+  if (const auto target = fabric::Address::from_bytes(peer.hello.rails.at(0).address); target.ok()) {
+    client_target_ = *target;
+  }
   HelloReply& reply = peer.reply;
   reply.node = mischief.another_node ? NodeId(options_.id.raw() + 100) : options_.id;
   reply.incarnation = incarnation_;
@@ -345,15 +348,18 @@ void FakeNode::on_alloc(Peer& peer, const Frame& frame) {
   if (mischief.full) return answer(peer, frame, encode(AllocReply{Outcome::full, 0, {}, {}, 0}));
   const std::uint64_t slot = reserve(request.length);
   const auto payload = arena_.bytes().subspan(slot + kHeaderBytes, request.length.raw());
-  auto grant = domains_[0]
-                   ->register_memory({payload, arena_.memfd(), slot + kHeaderBytes},
-                                     fabric::Access::remote_write)
-                   .value();
   AllocReply reply;
   reply.slot_id = slot;
-  reply.payload = grant->addr();
-  reply.grant_rkeys = {grant->key()};
   reply.grant_ms = 2000;
+  std::unique_ptr<fabric::Registration> grant;  // none for an empty value
+  if (!payload.empty()) {
+    grant = domains_[0]
+                ->register_memory({payload, arena_.memfd(), slot + kHeaderBytes},
+                                  fabric::Access::remote_write)
+                .value();
+    reply.payload = grant->addr();
+    reply.grant_rkeys = {grant->key()};
+  }
   grants_[slot] = {std::move(grant), request};
   answer(peer, frame, encode(reply));
 }
@@ -365,7 +371,7 @@ void FakeNode::on_seal(Peer& peer, const Frame& frame) {
   if (at == grants_.end()) {
     return answer(peer, frame, encode(PutReply{Outcome::bad_arg, {}, {}, {}}));
   }
-  ASSERT(at->second.first->close().ok());
+  if (at->second.first != nullptr) ASSERT(at->second.first->close().ok());
   const AllocRequest what = at->second.second;
   grants_.erase(at);
   finish_put(what.key, request.slot_id, what.length, request.crc, request.mode, request.expected,

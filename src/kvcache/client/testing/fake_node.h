@@ -83,6 +83,8 @@ class FakeNode {
   NodeRecord record() const;
   const fabric::Address& target(std::size_t rail) const { return targets_[rail]->address(); }
   void announce();
+  // Where the client that greeted last can be pulled from.
+  fabric::Address client_target() const { return client_target_.value(); }
 
   Stored store(const Bytes& key, std::span<const std::byte> payload, Version version);
   Stored sign(const Bytes& key, Descriptor descriptor) const;
@@ -144,6 +146,7 @@ class FakeNode {
   std::unique_ptr<transfer::Engine> puller_;
   std::unique_ptr<LinkListener> listener_;
   std::vector<std::unique_ptr<Peer>> links_;
+  std::optional<fabric::Address> client_target_;
   std::map<PutId, PutReply> outcomes_;
   Instant announced_;
   bool announced_once_ = false;
