@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -117,6 +118,20 @@ std::optional<std::string> find_in_path(const std::string& name) {
     if (to > from && access(candidate.c_str(), X_OK) == 0) return candidate;
   }
   return std::nullopt;
+}
+
+std::string how_to_call_us() {
+  std::error_code ignored;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  if (self.empty()) return "farlift";
+  const std::string name = self.filename().string();
+  if (const auto found = find_in_path(name);
+      found && std::filesystem::equivalent(*found, self, ignored)) {
+    return name;
+  }
+  const std::filesystem::path near = std::filesystem::proximate(self, ignored);
+  if (near.empty() || *near.begin() == "..") return self.string();
+  return near.has_parent_path() ? near.string() : "./" + near.string();
 }
 
 std::string first_line_of(const std::vector<std::string>& argv) {

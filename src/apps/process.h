@@ -47,6 +47,9 @@ std::optional<double> cpu_seconds(pid_t pid);
 
 std::string describe_wait_status(int status);  // "exited with status 1", "was ended by signal 9"
 std::optional<std::string> find_in_path(const std::string& name);
+// How a person calls this very program from a shell in this folder: its name when PATH finds it,
+// else its path.
+std::string how_to_call_us();
 // First line that a program prints, empty when it cannot be run.
 std::string first_line_of(const std::vector<std::string>& argv);
 

@@ -1,6 +1,7 @@
 #include "apps/server.h"
 
 #include "apps/files.h"
+#include "apps/process.h"
 #include "core/base/clock.h"
 
 #include <fmt/format.h>
@@ -156,9 +157,9 @@ Outcome<UniqueFd> lock_directory(const std::string& directory) {
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(
         kExitUsage,
-        fmt::format("{} is in use by a running farlift; stop it with `farlift up --stop --dir {}` "
+        fmt::format("{} is in use by a running farlift; stop it with `{} up --stop --dir {}` "
                     "or choose another --dir",
-                    directory, directory));
+                    directory, how_to_call_us(), directory));
   }
   return lock;
 }

@@ -2,6 +2,7 @@
 
 #include "apps/console.h"
 #include "apps/files.h"
+#include "apps/process.h"
 #include "apps/server.h"
 
 #include <fmt/format.h>
@@ -105,12 +106,12 @@ void announce(const Stack& stack, const std::string& directory, const UpOptions&
   say(options.quiet, fmt::format("  blob door   valkey at {}:{} (process {})", stack.host,
                                  stack.port, stack.server));
   say(options.quiet,
-      fmt::format("  put, get    farlift put --dir {0} KEY FILE     farlift get --dir {0} KEY FILE",
-                  directory));
+      fmt::format("  put, get    {0} put --dir {1} KEY FILE     {0} get --dir {1} KEY FILE",
+                  how_to_call_us(), directory));
   say(options.quiet,
       fmt::format("  look        valkey-cli -h {} -p {} INFO largeobj", stack.host, stack.port));
-  say(options.quiet, fmt::format("  stop        farlift up --stop --dir {}{}", directory,
-                                 foreground ? "   (or Ctrl-C here)" : ""));
+  say(options.quiet, fmt::format("  stop        {} up --stop --dir {}{}", how_to_call_us(),
+                                 directory, foreground ? "   (or Ctrl-C here)" : ""));
 }
 
 struct Supervised {
@@ -291,7 +292,11 @@ int run_up_stop(const UpOptions& options) {
         options.json);
   }
   if (options.json) print(JsonObject().boolean("stopped", true).str() + "\n");
-  if (!options.json) say(options.quiet, "stopped");
+  if (!options.json) {
+    say(options.quiet,
+        fmt::format("stopped; what it stored, and its log, stay in {} until you remove it",
+                    options.directory));
+  }
   return kExitOk;
 }
 

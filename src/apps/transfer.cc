@@ -67,8 +67,9 @@ Outcome<Lifted> put(const TransferOptions& options) {
   Outcome<Client> client = connect(options.connect, [&] { progress.at(++beats); });
   if (!client) return fail(client.error());
   const std::uint32_t checksum = checksum_of(file->bytes(), progress);
-  // No part of it can be shown: the server reads the memory by itself, which leaves no trace here (on
-  // one host not even a byte on a socket), counts the bytes when all are there, and replies once.
+  // No part of it can be shown: the server reads the memory by itself, which leaves no trace here
+  // (on one host not even a byte on a socket), counts the bytes when all are there, and replies
+  // once.
   progress.restart(fmt::format("put {} ({})", options.file, human_bytes(size)), 0);
   const Instant start = SystemClock().now();
   Expected<RdmaRegion> region = client->register_rdma_region(file->bytes());

@@ -136,6 +136,32 @@ def test_up_keeps_its_data_and_stops_what_it_started(folder):
     assert (folder / "copy").read_bytes() == pattern(50000)
 
 
+@pytest.mark.parametrize("place", ["on PATH", "below", "elsewhere"])
+def test_what_up_says_can_be_typed(folder, place):
+    """put, get and stop word by word as `up` prints them, in the shell and the folder that it was called from."""
+    here = {"on PATH": folder, "below": Path(BINARY).resolve().parents[1], "elsewhere": folder}[place]
+    path = os.environ["PATH"] + (f":{Path(BINARY).resolve().parent}" if place == "on PATH" else "")
+
+    def typed(command):
+        return subprocess.run(command, shell=True, cwd=here, capture_output=True, text=True, timeout=120, check=False,
+                              env=dict(os.environ, FARLIFT_MODULE=MODULE, PATH=path))
+
+    (folder / "source").write_bytes(pattern(50000))
+    said = typed(f"{BINARY} up --detach --dir {folder}/stack {' '.join(map(str, SMALL_STACK))}").stdout
+    lines = {line.split()[0]: line.split(None, 1)[1] for line in said.splitlines() if line.startswith("  ")}
+    put, get = lines["put,"].split(None, 1)[1].split("     ")
+    stop = lines["stop"]
+    try:
+        for command, file in ((put, folder / "source"), (get, folder / "copy")):
+            done = typed(command.replace("KEY", "k").replace("FILE", str(file)))
+            assert done.returncode == 0, (command, done.stderr)
+    finally:
+        done = typed(stop)
+    assert done.returncode == 0 and str(folder / "stack") in done.stdout, (stop, done)
+    assert (folder / "copy").read_bytes() == pattern(50000)
+    assert not (folder / "stack" / "farlift.json").exists()
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_up_in_the_foreground_takes_its_server_along(folder, how):
     directory = folder / "stack"
