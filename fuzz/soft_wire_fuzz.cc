@@ -27,7 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check<kRequestBytes>(in, decode_request);
   check<kReplyBytes>(in, decode_reply);
   if (const auto request = decode_request(in); request.ok()) {
-    ASSERT(request->length.raw() <= kOperationBytesMax);
+    ASSERT(request->length.raw() <=
+           (request->kind == RequestKind::source ? kSourceBytesMax : kOperationBytesMax));
     ASSERT(request->source <= UINT64_MAX - request->length.raw());
   }
   if (const auto reply = decode_reply(in); reply.ok())
