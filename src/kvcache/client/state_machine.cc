@@ -205,7 +205,7 @@ std::vector<int> StateMachine::wait_fds() const {
 }
 
 Instant StateMachine::next_deadline() const {
-  constexpr Duration kPollEvery = std::chrono::microseconds(50);
+  constexpr Duration kPollEvery = std::chrono::milliseconds(1);  // where there is no descriptor
   Instant next = std::min({links_.next_deadline(), reader_.next_deadline(),
                            writer_.next_deadline(), remover_.next_deadline()});
   if (links_.must_poll()) next = std::min(next, environment_.clock.now() + kPollEvery);

@@ -119,7 +119,7 @@ void World::step() {
   if (network->step()) return;
   Instant next = std::min({links->next_due(), valkey->next_due(), client->next_deadline()});
   next = std::min(next, clock().now() + std::chrono::milliseconds(100));
-  manual.advance(next > clock().now() ? next - clock().now() : Duration(1000));
+  manual.advance(next > clock().now() ? next - clock().now() : std::chrono::microseconds(100));
 }
 
 bool World::run(const std::function<bool()>& so, Duration limit) {

@@ -1,0 +1,268 @@
+// KvClient as an application uses it: a real Valkey, a real node in a thread of its own, real
+// sockets.
+#include "core/base/prng.h"
+#include "core/fabric/soft/soft.h"
+#include "kvcache/control/socket_transport.h"
+#include "kvcache/control/valkey_directory.h"
+#include "kvcache/node/node.h"
+#include <farlift/kv.h>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <poll.h>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/valkey_server.h"
+
+namespace farlift {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::vector<std::byte> value_of(std::size_t length, std::uint64_t seed) {
+  std::vector<std::byte> bytes(length);
+  Prng prng(seed);
+  for (auto& b : bytes) b = static_cast<std::byte>(prng.next());
+  return bytes;
+}
+
+std::string key_line(std::uint32_t id, char digit) {
+  return std::to_string(id) + " " + std::string(64, digit) + "\n";
+}
+
+// A node that a thread of its own steps until stopped.
+class NodeThread {
+ public:
+  NodeThread(std::uint16_t valkey_port, const std::string& keys) {
+    transport_ = kv::SocketTransport::open(clock_, {}).value();
+    kv::ValkeyOptions valkey;
+    valkey.connection.port = valkey_port;
+    directory_ = kv::ValkeyDirectory::open(clock_, valkey).value();
+    environment_ = std::make_unique<kv::Environment>(
+        kv::Environment{clock_, [](std::span<std::byte> out) { secure_random(out); }, *directory_,
+                        *transport_, {}});
+    kv::Rail rail;
+    rail.provider = "soft";
+    rail.open_domain = [this] {
+      fabric::soft::SoftOptions soft;
+      soft.host_lane = false;  // both ends are one process: the sockets are the harder lane
+      return fabric::soft::open_domain(soft, clock_);
+    };
+    environment_->rails.push_back(std::move(rail));
+    kv::NodeOptions options;
+    kv::TenantOptions tenant;
+    tenant.name = "t1";
+    tenant.keys = kv::Keyring::parse(keys).value();
+    tenant.quota = Length(64u << 20);
+    options.tenants.push_back(std::move(tenant));
+    options.arena_size = Length(16u << 20);
+    std::string why;
+    auto node = kv::Node::create(*environment_, std::move(options), &why);
+    EXPECT_TRUE(node.ok()) << why;
+    node_ = std::move(node).value();
+    thread_ = std::thread([this] { run(); });
+  }
+  ~NodeThread() {
+    stop_ = true;
+    thread_.join();
+    node_.reset();
+  }
+
+ private:
+  void run() {
+    while (!stop_) {
+      if (node_->step()) continue;
+      std::vector<pollfd> fds;
+      for (const int fd : node_->wait_fds()) fds.push_back({fd, POLLIN, 0});
+      (void)::poll(fds.data(), fds.size(), 5);
+    }
+  }
+
+  SystemClock clock_;
+  std::unique_ptr<kv::SocketTransport> transport_;
+  std::unique_ptr<kv::ValkeyDirectory> directory_;
+  std::unique_ptr<kv::Environment> environment_;
+  std::unique_ptr<kv::Node> node_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+class KvClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    server_ = testing::ServerProcess::start({}, &reason);
+    ASSERT_NE(server_, nullptr) << reason;
+    std::ofstream(files_.file("keys")) << key_line(1, 'a');
+    node_ = std::make_unique<NodeThread>(server_->port(), key_line(1, 'a'));
+    options_.valkey = {{"127.0.0.1", server_->port()}};
+    options_.tenant = "t1";
+    options_.key_file = files_.file("keys");
+    client_.emplace(KvClient::create(options_).value());
+    // Until the node's record is there and its tenant has an arena.
+    const auto one = value_of(1, 1);
+    for (int i = 0; i < 300; ++i) {
+      if (client_->put("ready", one, KvPutMode::replace).ok()) return;
+      std::this_thread::sleep_for(20ms);
+    }
+    FAIL() << "the node did not come up";
+  }
+
+  testing::TempDir files_;
+  std::unique_ptr<testing::ServerProcess> server_;
+  std::unique_ptr<NodeThread> node_;
+  KvOptions options_;
+  std::optional<KvClient> client_;
+};
+
+TEST_F(KvClientTest, values_go_in_and_come_out) {
+  std::vector<std::byte> arena(8u << 20);
+  auto memory = client_->register_memory(arena);
+  ASSERT_TRUE(memory.ok()) << memory.error().text;
+  const auto value = value_of(3u << 20, 2);
+  std::copy(value.begin(), value.end(), arena.begin());
+  const KvResult put = client_->put("a", std::span(arena).first(value.size()));
+  ASSERT_TRUE(put.ok()) << to_string(put.status) << put.text;
+  const auto dest = std::span(arena).last(value.size());
+  for (const KvReadMode mode : {KvReadMode::framed, KvReadMode::payload_only}) {
+    std::fill(dest.begin(), dest.end(), std::byte{0});
+    const KvResult got = client_->get("a", dest, mode);
+    ASSERT_TRUE(got.ok()) << to_string(got.status);
+    EXPECT_EQ(got.length, value.size());
+    EXPECT_EQ(got.version, put.version);
+    EXPECT_TRUE(std::equal(value.begin(), value.end(), dest.begin()));
+  }
+  EXPECT_EQ(client_->put("a", dest).status, KvStatus::exists);
+  EXPECT_EQ(client_->get("a", dest.first(10)).status, KvStatus::too_small);
+  EXPECT_EQ(client_->stat("a").length, value.size());
+  EXPECT_TRUE(client_->exists("a"));
+  EXPECT_FALSE(client_->exists("b"));
+  EXPECT_TRUE(client_->remove("a").status == KvStatus::ok);
+  EXPECT_EQ(client_->get("a", dest).status, KvStatus::miss);
+  EXPECT_EQ(client_->get("", dest).status, KvStatus::bad_arg);
+}
+
+TEST_F(KvClientTest, memory_that_is_not_registered_is_for_the_call) {
+  const auto value = value_of(5000, 3);
+  ASSERT_TRUE(client_->put("a", value).ok());
+  std::vector<std::byte> dest(5000);
+  ASSERT_TRUE(client_->get("a", dest).ok());
+  EXPECT_EQ(dest, value);
+  options_.register_on_demand = false;
+  auto strict = KvClient::create(options_).value();
+  EXPECT_EQ(strict.get("a", dest).status, KvStatus::bad_arg);
+}
+
+TEST_F(KvClientTest, batches_and_threads_side_by_side) {
+  constexpr std::size_t kThreads = 4;
+  constexpr std::size_t kKeys = 100;
+  std::vector<std::byte> arena(kThreads * kKeys * 2048);
+  auto memory = client_->register_memory(arena).value();
+  std::atomic<std::size_t> wrong{0};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const auto own = std::span(arena).subspan(t * kKeys * 2048, kKeys * 2048);
+      std::vector<std::string> keys;
+      std::vector<KvPut> puts;
+      std::vector<KvGet> gets;
+      for (std::size_t i = 0; i < kKeys; ++i) {
+        keys.push_back("k" + std::to_string(t) + "-" + std::to_string(i));
+        const auto value = value_of(1000 + i, t * 1000 + i);
+        std::copy(value.begin(), value.end(), own.begin() + static_cast<std::ptrdiff_t>(i * 2048));
+      }
+      for (std::size_t i = 0; i < kKeys; ++i) {
+        puts.push_back({keys[i], own.subspan(i * 2048, 1000 + i)});
+        gets.push_back({keys[i], own.subspan(i * 2048, 1000 + i)});
+      }
+      std::size_t told = 0;
+      for (const KvResult& put : client_->mput(puts, [&](std::size_t done, std::size_t) {
+             told = done;
+           })) {
+        wrong += put.ok() ? 0 : 1;
+      }
+      wrong += told == kKeys ? 0 : 1;
+      std::fill(own.begin(), own.end(), std::byte{0});
+      for (const KvResult& got : client_->mget(gets)) wrong += got.ok() ? 0 : 1;
+      for (std::size_t i = 0; i < kKeys; ++i) {
+        const auto value = value_of(1000 + i, t * 1000 + i);
+        wrong += std::equal(value.begin(), value.end(), gets[i].dest.begin()) ? 0 : 1;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0u);
+}
+
+TEST_F(KvClientTest, a_group_resolves_a_chain) {
+  const auto value = value_of(100, 4);
+  const std::vector<std::string_view> keys = {"x", "y"};
+  for (const auto key : keys) ASSERT_TRUE(client_->put(key, value).ok());
+  ASSERT_EQ(client_->write_group("chain", keys, 7).status, KvStatus::ok);
+  auto other = KvClient::create(options_).value();
+  const KvGroup group = other.read_group("chain");
+  ASSERT_EQ(group.status, KvStatus::ok);
+  EXPECT_EQ(group.version, 7u);
+  ASSERT_EQ(group.entries.size(), 2u);
+  EXPECT_EQ(group.entries[1].key, "y");
+  std::vector<std::byte> dest(100);
+  EXPECT_TRUE(other.get("x", dest).ok());
+  for (const auto& [name, count] : other.statistics()) {
+    if (name == "resolve_calls") {
+      EXPECT_EQ(count, 0u);
+    }
+  }
+}
+
+TEST_F(KvClientTest, another_secret_is_refused_and_a_reloaded_one_taken) {
+  ASSERT_TRUE(client_->put("a", value_of(10, 1)).ok());
+  KvOptions other = options_;
+  other.key_file = files_.file("other");
+  std::ofstream(other.key_file) << key_line(1, 'b');
+  auto stranger = KvClient::create(other).value();
+  std::vector<std::byte> dest(10);
+  EXPECT_EQ(stranger.get("a", dest).status, KvStatus::reject_sig);
+  std::ofstream(other.key_file, std::ios::trunc) << key_line(1, 'a');
+  ASSERT_TRUE(stranger.reload_keys().ok());
+  EXPECT_TRUE(stranger.get("a", dest).ok());
+}
+
+TEST_F(KvClientTest, close_from_another_thread_ends_the_wait) {
+  server_.reset();  // whoever asks now waits for Valkey
+  std::thread closer([&] {
+    std::this_thread::sleep_for(50ms);
+    client_->close();
+  });
+  std::vector<std::byte> dest(10);
+  const KvStatus status = client_->get("nobody", dest).status;
+  EXPECT_TRUE(status == KvStatus::timeout || status == KvStatus::control_down);
+  closer.join();
+  EXPECT_TRUE(client_->closed());
+  EXPECT_EQ(client_->get("a", dest).status, KvStatus::timeout);
+  EXPECT_FALSE(client_->register_memory(dest).ok());
+}
+
+TEST(KvClientOptions, what_cannot_be_is_said) {
+  KvOptions options;
+  options.tenant = "t1";
+  EXPECT_FALSE(KvClient::create(options).ok()) << "neither keys nor development mode";
+  options.development = true;
+  EXPECT_TRUE(KvClient::create(options).ok()) << "connects to nothing yet";
+  options.key_file = "/nowhere";
+  EXPECT_FALSE(KvClient::create(options).ok());
+  options.key_file.clear();
+  options.tenant = "not a tenant";
+  EXPECT_FALSE(KvClient::create(options).ok());
+  options.tenant = "t1";
+  options.interfaces = {"no-such-card"};
+  const auto made = KvClient::create(options);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().text.find("no-such-card"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace farlift
