@@ -93,14 +93,16 @@ struct KvPut {
   std::span<const std::byte> source;  // not to be changed before the call returns
   KvPutMode mode = KvPutMode::if_absent;
   std::uint64_t expected_version = 0;  // of if_version; 0: absent
-  bool push = false;  // we write instead of the node reading; needs a rail that can take back a grant
+  bool push =
+      false;  // we write instead of the node reading; needs a rail that can take back a grant
 };
 
 struct KvOptions {
   enum class Control { standalone, cluster, sentinel };
   Control control = Control::standalone;
-  std::vector<NodeAddress> valkey = {NodeAddress{}};  // the server, seeds of a cluster, or sentinels
-  std::string sentinel_primary;                       // the primary's name
+  std::vector<NodeAddress> valkey = {
+      NodeAddress{}};            // the server, seeds of a cluster, or sentinels
+  std::string sentinel_primary;  // the primary's name
   std::string username;
   std::string password;
   std::uint32_t database = 0;
@@ -119,7 +121,8 @@ struct KvOptions {
   std::chrono::milliseconds lease{10000};           // oldest cached descriptor
   std::chrono::milliseconds operation_limit{5000};  // of one read
   std::chrono::milliseconds control_timeout{1000};
-  std::chrono::milliseconds reader_lease{0};  // > 0: exists() and stat() keep what they saw readable
+  std::chrono::milliseconds reader_lease{
+      0};  // > 0: exists() and stat() keep what they saw readable
   std::size_t cache_entries_max = 65536;
   unsigned in_flight_max = 64;
   unsigned hash_threads = 0;  // 0: the calling thread hashes

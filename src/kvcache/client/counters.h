@@ -26,7 +26,8 @@ struct Counters {
   std::uint64_t resolved_keys = 0;
   std::uint64_t reads_posted = 0;  // attempts, not operations of the fabric
   std::uint64_t reads_retried = 0;
-  std::uint64_t rejects = 0;  // descriptors that were not authentic: somebody forges, or keys differ
+  std::uint64_t rejects =
+      0;  // descriptors that were not authentic: somebody forges, or keys differ
   std::uint64_t timeouts = 0;  // endpoints closed because something outlived T_op
   std::uint64_t links_opened = 0;
   std::uint64_t links_refused = 0;  // unreachable, or a proof that failed

@@ -113,9 +113,9 @@ TEST_F(KvDescriptor, K009_wrong_shapes_are_refused) {
   short_one.pop_back();
   Bytes long_one = a_.bytes;
   long_one.push_back(std::byte{0});
-  const std::vector<Bytes> shapes = {short_one,     long_one,      Bytes(),       with(0, 'X'),
-                                     with(4, 2),    with(5, 0x82), with(6, 2),    with(7, 0),
-                                     with(7, 17),   Bytes(72),     Bytes(5000)};
+  const std::vector<Bytes> shapes = {short_one,   long_one,      Bytes(),    with(0, 'X'),
+                                     with(4, 2),  with(5, 0x82), with(6, 2), with(7, 0),
+                                     with(7, 17), Bytes(72),     Bytes(5000)};
   for (const Bytes& shape : shapes) {
     // Signed with the right key, so that the shape alone is what is wrong.
     const Tag tag = make_tag(world_.keys.signing(), "t1", key_of(1), shape);

@@ -34,8 +34,8 @@ TEST(KvFault, K038_a_large_batch_gives_each_key_its_own_result) {
   std::vector<Outcome> expected;
   for (std::uint64_t i = 0; i < kKeys; ++i) {
     const std::uint64_t number = i % 50 == 49 ? i - 1 : i;  // duplicates
-    requests.push_back({key_of(number), world.dest(64, i * 64), i % 2 == 0 ? ReadMode::framed
-                                                                          : ReadMode::payload_only});
+    requests.push_back({key_of(number), world.dest(64, i * 64),
+                        i % 2 == 0 ? ReadMode::framed : ReadMode::payload_only});
     expected.push_back(number % 100 == 7    ? Outcome::miss
                        : number % 100 == 17 ? Outcome::bad_crc
                                             : Outcome::ok);
@@ -278,7 +278,8 @@ TEST(KvFault, one_timeout_closes_one_link_and_neighbours_try_again) {
     world.node(i % 2).publish(key_of(i), pattern(5000, i), kFirst);
   }
   std::vector<GetRequest> requests;
-  for (std::uint64_t i = 0; i < 40; ++i) requests.push_back({key_of(i), world.dest(5000, i * 5000)});
+  for (std::uint64_t i = 0; i < 40; ++i)
+    requests.push_back({key_of(i), world.dest(5000, i * 5000)});
   world.network->stop(world.node(0).target(0), true);
   std::optional<std::vector<GetResult>> results;
   world.client->mget(requests, [&](auto r) { results = std::move(r); });
@@ -435,8 +436,8 @@ TEST(KvFault, faults_of_the_fabric_never_give_wrong_bytes) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     WorldOptions options;
     options.seed = seed;
-    options.fabric.faults = {.connection_lost = 60, .not_quiet = 60, .spurious_error = 60,
-                             .repeated_key = 0};
+    options.fabric.faults = {
+        .connection_lost = 60, .not_quiet = 60, .spurious_error = 60, .repeated_key = 0};
     World world(options);
     std::size_t good = 0;
     for (std::uint64_t i = 0; i < 40; ++i) {

@@ -59,9 +59,8 @@ void Groups::write(std::string group, std::uint64_t version, std::vector<Bytes> 
   for (std::size_t i = 0; i < keys.size(); ++i) {
     writing->result.entries[i].key = keys[i];
     writing->manifest.entries[i].key = keys[i];
-    core_.resolver.ask(keys[i], [this, writing, i](const Resolved& answer) {
-      resolved(writing, i, answer);
-    });
+    core_.resolver.ask(
+        keys[i], [this, writing, i](const Resolved& answer) { resolved(writing, i, answer); });
   }
 }
 
@@ -124,8 +123,7 @@ void Groups::read(std::string group, OnGroup done) {
 // A manifest does not say which key signed it: each of the ring is tried.
 Result<Manifest> Groups::open_manifest(const std::string& group, const Bytes& bytes) const {
   for (const KeyId id : core_.keys.ids()) {
-    auto manifest =
-        decode_manifest(bytes, *core_.keys.find(id), core_.options.tenant, group);
+    auto manifest = decode_manifest(bytes, *core_.keys.find(id), core_.options.tenant, group);
     if (manifest.ok() || manifest.code() != Errc::access) return manifest;
   }
   return Error::make(Errc::access, "manifest tag");
@@ -142,8 +140,7 @@ Client::Group Groups::opened(const std::string& group, const Result<std::optiona
   const auto manifest = open_manifest(group, **found);
   if (!manifest.ok()) {
     ++core_.counters.rejects;
-    result.outcome =
-        manifest.code() == Errc::access ? Outcome::reject_sig : Outcome::reject_format;
+    result.outcome = manifest.code() == Errc::access ? Outcome::reject_sig : Outcome::reject_format;
     return result;
   }
   result.outcome = Outcome::ok;

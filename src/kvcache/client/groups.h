@@ -26,8 +26,7 @@ class Groups {
 
  private:
   struct Writing;
-  void resolved(const std::shared_ptr<Writing>& writing, std::size_t index,
-                const Resolved& answer);
+  void resolved(const std::shared_ptr<Writing>& writing, std::size_t index, const Resolved& answer);
   void store(const std::shared_ptr<Writing>& writing);
   Client::Group opened(const std::string& group, const Result<std::optional<Bytes>>& found,
                        Stamp stamp, Instant asked);

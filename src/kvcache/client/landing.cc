@@ -48,9 +48,9 @@ Status LandingSet::add(const std::shared_ptr<Landing>& landing) {
   const std::byte* const end = start + landing->bytes().size();
   const auto after = by_start_.lower_bound(start);
   const bool into_next = after != by_start_.end() && std::less<>()(after->first, end);
-  const bool into_last = after != by_start_.begin() &&
-                         std::less<>()(start, std::prev(after)->first +
-                                                  std::prev(after)->second->bytes().size());
+  const bool into_last =
+      after != by_start_.begin() &&
+      std::less<>()(start, std::prev(after)->first + std::prev(after)->second->bytes().size());
   if (into_next || into_last) {
     return Error::make(Errc::invalid_argument, "landing memory is registered already");
   }

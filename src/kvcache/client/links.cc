@@ -128,8 +128,8 @@ void Links::find(NodeId node, Slot& slot) {
   }
   slot.finding = true;
   context_.environment.directory.find_node(
-      node, [this, node, alive = std::weak_ptr<int>(alive_)](
-                const Result<std::optional<NodeRecord>>& found) {
+      node, [this, node,
+             alive = std::weak_ptr<int>(alive_)](const Result<std::optional<NodeRecord>>& found) {
         if (alive.expired()) return;
         slots_[node].finding = false;
         on_record(node, found);
@@ -154,8 +154,8 @@ void Links::on_record(NodeId node, const Result<std::optional<NodeRecord>>& foun
       slot.link->incarnation() == record.incarnation) {
     const bool target_wanted =
         std::any_of(slot.waiting.begin(), slot.waiting.end(), [&](const Waiting& waiting) {
-          return waiting.want.as_target && (!waiting.want.incarnation ||
-                                            *waiting.want.incarnation == record.incarnation);
+          return waiting.want.as_target &&
+                 (!waiting.want.incarnation || *waiting.want.incarnation == record.incarnation);
         });
     if (!target_wanted || slot.link->as_target()) {
       fail_waiting(slot, Outcome::stale, false);
@@ -187,8 +187,8 @@ void Links::greet(Slot& slot, const NodeRecord& record) {
 void Links::leave(std::unique_ptr<NodeLink> link) { leaving_.push_back(std::move(link)); }
 
 bool Links::sweep() {
-  const auto gone = std::stable_partition(
-      leaving_.begin(), leaving_.end(), [](const auto& link) { return !link->unused(); });
+  const auto gone = std::stable_partition(leaving_.begin(), leaving_.end(),
+                                          [](const auto& link) { return !link->unused(); });
   const bool moved = gone != leaving_.end();
   std::vector<std::unique_ptr<NodeLink>> over(std::make_move_iterator(gone),
                                               std::make_move_iterator(leaving_.end()));

@@ -64,7 +64,7 @@ class Links {
     bool asked = false;  // a record that was asked for after it came tells about it
   };
   struct Slot {
-    std::unique_ptr<NodeLink> link;    // established
+    std::unique_ptr<NodeLink> link;       // established
     std::unique_ptr<NodeLink> candidate;  // greeting
     bool finding = false;
     std::vector<Waiting> waiting;

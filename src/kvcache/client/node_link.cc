@@ -63,8 +63,8 @@ Status NodeLink::open_engine(std::size_t own) {
   options.in_flight_max = context_.options.in_flight_max;
   options.piece_max = context_.options.piece_max;
   options.crc_pool = context_.crc_pool;
-  TRY_ASSIGN(engines_[own], transfer::Engine::create(*context_.domains[own],
-                                                     context_.environment.clock, options));
+  TRY_ASSIGN(engines_[own],
+             transfer::Engine::create(*context_.domains[own], context_.environment.clock, options));
   return {};
 }
 
@@ -77,8 +77,8 @@ Status NodeLink::greet() {
   hello_.client_id = context_.client_id;
   context_.environment.random(hello_.nonce);
   for (std::size_t i = 0; i < rails.size(); ++i) {
-    hello_.rails.push_back({rails[i].provider, as_target_ ? to_bytes(targets_[i]->address())
-                                                          : Bytes()});
+    hello_.rails.push_back(
+        {rails[i].provider, as_target_ ? to_bytes(targets_[i]->address()) : Bytes()});
   }
   for (std::size_t i = 0; i < rails.size(); ++i) {
     if (!is_efa(rails[i].provider)) continue;
@@ -102,8 +102,7 @@ void NodeLink::refuse(const char* why) {
 bool NodeLink::proof_holds() const {
   if (context_.keys.is_development()) return true;
   const Subkeys* keys = context_.keys.find(hello_.key_id);
-  return keys != nullptr &&
-         digest::equal(hello_proof(*keys, 'n', hello_, reply_), reply_.proof);
+  return keys != nullptr && digest::equal(hello_proof(*keys, 'n', hello_, reply_), reply_.proof);
 }
 
 void NodeLink::on_hello(const Result<Bytes>& body) {
@@ -148,7 +147,8 @@ Status NodeLink::join_rails() {
     auto address = fabric::Address::from_bytes(theirs.address);
     for (std::size_t i = 0; address.ok() && i < own.size(); ++i) {
       if (own[i].provider != theirs.provider) continue;
-      if (as_target_ && is_efa(theirs.provider)) targets_[i]->add_peer(*address).ignore();  // a hint
+      if (as_target_ && is_efa(theirs.provider))
+        targets_[i]->add_peer(*address).ignore();  // a hint
       if (taken[i] || rail.engine != nullptr) continue;
       // Only asked whether it may be a target at all; the Engine enters it where it must be.
       if (!context_.domains[i]->admit_peer(*address).ok()) continue;
@@ -253,8 +253,7 @@ bool NodeLink::must_poll() const noexcept {
 
 void NodeLink::fail_requests() {
   for (auto& [id, request] : requests_) {
-    replies_.emplace_back(std::move(request.second),
-                          Error::make(Errc::connection_lost, "kv link"));
+    replies_.emplace_back(std::move(request.second), Error::make(Errc::connection_lost, "kv link"));
   }
   requests_.clear();
 }
@@ -285,9 +284,8 @@ void NodeLink::close(const char* why) {
 
 bool NodeLink::unused() const noexcept {
   if (!requests_.empty() || !replies_.empty() || !window_.waiting.empty()) return false;
-  return std::all_of(engines_.begin(), engines_.end(), [](const auto& engine) {
-    return engine == nullptr || engine->live() == 0;
-  });
+  return std::all_of(engines_.begin(), engines_.end(),
+                     [](const auto& engine) { return engine == nullptr || engine->live() == 0; });
 }
 
 }  // namespace farlift::kv::client

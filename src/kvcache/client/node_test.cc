@@ -1,4 +1,6 @@
 // The client against the real node, in one process over the software provider.
+#include "kvcache/node/node.h"
+
 #include "core/base/prng.h"
 #include "core/fabric/soft/soft.h"
 #include "core/memory/mapping.h"
@@ -6,7 +8,6 @@
 #include "kvcache/client/testing/world.h"
 #include "kvcache/control/sim/sim_links.h"
 #include "kvcache/control/sim/sim_valkey.h"
-#include "kvcache/node/node.h"
 
 #include <gtest/gtest.h>
 
@@ -65,9 +66,8 @@ class KvNodeAndClient : public ::testing::Test {
   }
 
   std::unique_ptr<Environment> environment(Directory& directory, Transport& transport) {
-    auto made = std::make_unique<Environment>(
-        Environment{clock_, [](std::span<std::byte> out) { secure_random(out); }, directory,
-                    transport, {}});
+    auto made = std::make_unique<Environment>(Environment{
+        clock_, [](std::span<std::byte> out) { secure_random(out); }, directory, transport, {}});
     Rail rail;
     rail.provider = "soft";
     rail.open_domain = [this] {

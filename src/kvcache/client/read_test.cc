@@ -43,8 +43,11 @@ TEST(KvRead, K013_keys_of_any_bytes_are_read_and_others_refused) {
   World world;
   Bytes all(256);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>(i);
-  const std::vector<Bytes> good = {Bytes(1), Bytes(1024, std::byte{'x'}), all,
-                                   bytes_of_text("{}"), bytes_of_text("}{"),
+  const std::vector<Bytes> good = {Bytes(1),
+                                   Bytes(1024, std::byte{'x'}),
+                                   all,
+                                   bytes_of_text("{}"),
+                                   bytes_of_text("}{"),
                                    bytes_of_text("a{b}c")};
   for (std::size_t i = 0; i < good.size(); ++i) {
     const Bytes value = pattern(100 + i, i);
@@ -202,8 +205,8 @@ TEST(KvRead, K043_min_rev_above_the_current_one_is_a_miss_without_a_post) {
 }
 
 TEST(KvRead, K044_split_and_striped_reads_are_right) {
-  for (const std::size_t length : {std::size_t{1}, std::size_t{31}, std::size_t{4096},
-                                   std::size_t{100001}}) {
+  for (const std::size_t length :
+       {std::size_t{1}, std::size_t{31}, std::size_t{4096}, std::size_t{100001}}) {
     World world({.rails = 2, .tune = [](ClientOptions& o) { o.piece_max = Length(4096); }});
     world.node().mischief.max_read = Length(1000);
     const Bytes value = pattern(length, length);

@@ -85,10 +85,9 @@ void Reader::to_link(Op& op) {
     return at_link(op, *link);
   }
   op.phase = Phase::linking;
-  core_.links.want({location.node, location.incarnation, {}, false},
-                   [this, id = op.id](Outcome outcome, NodeLink* link) {
-                     linked(id, outcome, link);
-                   });
+  core_.links.want(
+      {location.node, location.incarnation, {}, false},
+      [this, id = op.id](Outcome outcome, NodeLink* link) { linked(id, outcome, link); });
 }
 
 void Reader::linked(OpId id, Outcome outcome, NodeLink* link) {
@@ -112,7 +111,8 @@ void Reader::at_link(Op& op, NodeLink& link) {
     lease(descriptor.location);
     return finish(op, Outcome::ok);
   }
-  if (descriptor.length.raw() > op.request.dest.size()) return failed(op, Outcome::too_small, false);
+  if (descriptor.length.raw() > op.request.dest.size())
+    return failed(op, Outcome::too_small, false);
   op.phase = Phase::waiting;
   link.window().waiting.push_back(op.id);
 }
@@ -169,8 +169,8 @@ bool Reader::post(Op& op, NodeLink& link) {
   auto& window = link.window();
   ++window.posted;
   window.posted_bytes += descriptor.length.raw();
-  const auto over = [this, id = op.id, at = &link, bytes = descriptor.length.raw()](
-                        const Moved& moved) {
+  const auto over = [this, id = op.id, at = &link,
+                     bytes = descriptor.length.raw()](const Moved& moved) {
     --at->window().posted;
     at->window().posted_bytes -= bytes;
     landed_.emplace_back(id, moved);
@@ -216,8 +216,8 @@ void Reader::landed(OpId id, const Moved& moved) {
     return failed(*op, refused ? Outcome::access : Outcome::unreachable, true);
   }
   if (op->late) return failed(*op, Outcome::timeout, false);
-  const Outcome outcome = validate(op->found.descriptor, {op->header, moved.crc},
-                                   planted(core_.options));
+  const Outcome outcome =
+      validate(op->found.descriptor, {op->header, moved.crc}, planted(core_.options));
   if (outcome != Outcome::ok) return failed(*op, outcome, true);
   sample(link, op->found.descriptor.key_hash);
   finish(*op, Outcome::ok);

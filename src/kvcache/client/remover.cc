@@ -33,8 +33,7 @@ void Remover::begin(Op& op) {
   timers_.set(op.id, op.due, core_.deadline());
   if (!valid_key(op.key)) return finish(op, Outcome::bad_arg);
   core_.cache.drop(op.key);
-  core_.resolver.ask(op.key,
-                     [this, id = op.id](const Resolved& answer) { resolved(id, answer); });
+  core_.resolver.ask(op.key, [this, id = op.id](const Resolved& answer) { resolved(id, answer); });
 }
 
 void Remover::resolved(OpId id, const Resolved& answer) {
@@ -47,9 +46,8 @@ void Remover::resolved(OpId id, const Resolved& answer) {
   if (verified.outcome != Outcome::ok) return ask_others(*op, Outcome::unreachable);
   ++op->tries;
   const Location& location = verified.descriptor.location;
-  core_.links.want(
-      {location.node, location.incarnation, {}, false},
-      [this, id](Outcome outcome, NodeLink* link) { linked(id, outcome, link); });
+  core_.links.want({location.node, location.incarnation, {}, false},
+                   [this, id](Outcome outcome, NodeLink* link) { linked(id, outcome, link); });
 }
 
 void Remover::linked(OpId id, Outcome outcome, NodeLink* link) {

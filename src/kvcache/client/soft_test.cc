@@ -43,11 +43,10 @@ TEST(KvSoft, K030_small_sizes_by_pull_and_push) {
   World world(soft_world(8u << 20, Length(16u << 20)));
   std::uint64_t number = 0;
   for (const bool push : {false, true}) {
-    for (const std::size_t size : {0u, 1u, 31u, 32u, 33u, 4095u, 4096u, 4097u, (1u << 20) - 1,
-                                   1u << 20, (1u << 20) + 1}) {
+    for (const std::size_t size :
+         {0u, 1u, 31u, 32u, 33u, 4095u, 4096u, 4097u, (1u << 20) - 1, 1u << 20, (1u << 20) + 1}) {
       const Bytes value = pattern(size, ++number);
-      ASSERT_EQ(world.put(key_of(number), value, PutMode::if_absent, {}, push).outcome,
-                Outcome::ok)
+      ASSERT_EQ(world.put(key_of(number), value, PutMode::if_absent, {}, push).outcome, Outcome::ok)
           << size;
       ASSERT_EQ(world.get(key_of(number), world.dest(size)).outcome, Outcome::ok);
       EXPECT_TRUE(same(world.dest(size), value));

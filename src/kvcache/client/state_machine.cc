@@ -64,8 +64,8 @@ StateMachine::StateMachine(const Environment& environment, ClientOptions options
       link_context_{environment_, options_, keys_, domains_, counters_, {}, nullptr},
       links_(link_context_),
       resolver_(environment_, options_.tenant, cache_, counters_),
-      core_{environment_, options_, keys_,   domains_, *landings_, *headers_,
-            counters_,    cache_,   links_, resolver_},
+      core_{environment_, options_,  keys_,  domains_, *landings_,
+            *headers_,    counters_, cache_, links_,   resolver_},
       nodes_(environment_),
       reader_(core_, draw(environment_)),
       writer_(core_, nodes_),
@@ -206,8 +206,8 @@ std::vector<int> StateMachine::wait_fds() const {
 
 Instant StateMachine::next_deadline() const {
   constexpr Duration kPollEvery = std::chrono::milliseconds(1);  // where there is no descriptor
-  Instant next = std::min({links_.next_deadline(), reader_.next_deadline(),
-                           writer_.next_deadline(), remover_.next_deadline()});
+  Instant next = std::min({links_.next_deadline(), reader_.next_deadline(), writer_.next_deadline(),
+                           remover_.next_deadline()});
   if (links_.must_poll()) next = std::min(next, environment_.clock.now() + kPollEvery);
   if (writer_.hashing()) next = environment_.clock.now();
   return next;
@@ -230,9 +230,8 @@ const char* fault_of(const Environment& environment, const ClientOptions& option
   if (environment.rails.empty() || environment.rails.size() > kRailsMax) {
     return "a client has 1 to 16 rails";
   }
-  if (options.in_flight_max == 0 || options.piece_max.raw() == 0 ||
-      options.nodes_tried_max == 0 || options.puts_active_max == 0 ||
-      options.hash_threads > transfer::CrcPool::kThreadsMax) {
+  if (options.in_flight_max == 0 || options.piece_max.raw() == 0 || options.nodes_tried_max == 0 ||
+      options.puts_active_max == 0 || options.hash_threads > transfer::CrcPool::kThreadsMax) {
     return "a limit is zero or too large";
   }
   if (options.lease.count() <= 0 || options.operation_limit.count() <= 0 ||

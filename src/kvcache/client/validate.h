@@ -20,7 +20,7 @@ struct Landed {
 Outcome validate(const Descriptor& descriptor, const Landed& landed, PlantedClientBugs bugs);
 
 // verify_pair(), but for a planted bug.
-Verified verify(const ClientOptions& options, const Keyring& keys, ByteView key,
-                const Pair& pair, std::uint32_t min_rev);
+Verified verify(const ClientOptions& options, const Keyring& keys, ByteView key, const Pair& pair,
+                std::uint32_t min_rev);
 
 }  // namespace farlift::kv::client

@@ -44,8 +44,7 @@ TEST(KvWrite, K030_sizes_round_trip_by_pull_and_push) {
   for (const bool push : {false, true}) {
     for (const std::size_t size : {0u, 1u, 31u, 32u, 33u, 4095u, 4096u, 4097u, 70000u}) {
       const Bytes value = pattern(size, ++number);
-      ASSERT_EQ(world.put(key_of(number), value, PutMode::if_absent, {}, push).outcome,
-                Outcome::ok)
+      ASSERT_EQ(world.put(key_of(number), value, PutMode::if_absent, {}, push).outcome, Outcome::ok)
           << size;
       ASSERT_EQ(world.get(key_of(number), world.dest(size)).outcome, Outcome::ok);
       EXPECT_TRUE(same(world.dest(size), value));

@@ -153,8 +153,8 @@ void Writer::pull(Op& op, NodeLink& link) {
     if (!op.memory->lend(core_.domains, core_.counters).ok()) {
       return finish(op, Outcome::bad_arg, {}, "the source cannot be registered for reading");
     }
-    const auto from = static_cast<std::uint64_t>(op.request.source.data() -
-                                                 op.memory->bytes().data());
+    const auto from =
+        static_cast<std::uint64_t>(op.request.source.data() - op.memory->bytes().data());
     request.source = op.memory->source(0).addr() + Offset(from);
     for (std::size_t i = 0; i < op.memory->rails(); ++i) {
       // One address serves all rails: those that count differently are left out.
@@ -224,7 +224,8 @@ void Writer::written(OpId id, const Moved& moved) {
   if (!moved.status.ok()) {
     const bool refused = moved.status.code() == Errc::access;
     if (refused && !link.refusal_ends_link()) {
-      link.request(FrameType::abort, encode(AbortRequest{op->slot_id}), [](const Result<Bytes>&) {});
+      link.request(FrameType::abort, encode(AbortRequest{op->slot_id}),
+                   [](const Result<Bytes>&) {});
     } else {
       link.cut("a write over it failed");
     }

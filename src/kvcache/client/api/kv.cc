@@ -72,10 +72,9 @@ class Borrowed {
 };
 
 // Runs `total` parts; what could not begin ends as timeout (closed) or bad_arg (forked).
-std::vector<KvResult> batch(
-    KvCore& core, std::size_t total, const KvProgress& progress,
-    const std::function<void(kv::Client&, Borrowed&, std::size_t, std::function<void(KvResult)>)>&
-        start) {
+std::vector<KvResult> batch(KvCore& core, std::size_t total, const KvProgress& progress,
+                            const std::function<void(kv::Client&, Borrowed&, std::size_t,
+                                                     std::function<void(KvResult)>)>& start) {
   std::vector<KvResult> results(total);
   if (const char* why = unfit(core)) {
     for (KvResult& one : results) one = {KvStatus::bad_arg, 0, 0, why};
@@ -110,9 +109,9 @@ KvGroup group_of(const kv::Client::Group& group) {
   return out;
 }
 
-KvGroup run_group(KvCore& core,
-                  const std::function<void(kv::Client&, std::function<void(kv::Client::Group)>)>&
-                      start) {
+KvGroup run_group(
+    KvCore& core,
+    const std::function<void(kv::Client&, std::function<void(kv::Client::Group)>)>& start) {
   KvGroup out;
   if (unfit(core) != nullptr) return {KvStatus::bad_arg, 0, {}};
   Loop::Call call(1);
@@ -176,11 +175,10 @@ Expected<KvMemory> KvClient::register_memory(std::span<std::byte> memory) {
   core_->loop->with([&](kv::Client& client) { made = client.register_memory(memory); });
   if (!made.ok()) {
     if (made.code() == Errc::closed) return ClientError{ErrorKind::closing, "the client is closed"};
-    return ClientError{ErrorKind::rdma, "this memory cannot be registered: " +
-                                            made.error().describe()};
+    return ClientError{ErrorKind::rdma,
+                       "this memory cannot be registered: " + made.error().describe()};
   }
-  return KvMemory(
-      std::make_shared<kv::client::KvRegistration>(core_, std::move(made).value()));
+  return KvMemory(std::make_shared<kv::client::KvRegistration>(core_, std::move(made).value()));
 }
 
 KvResult KvClient::get(std::string_view key, std::span<std::byte> dest, KvReadMode mode,
@@ -217,12 +215,10 @@ std::vector<KvResult> KvClient::mput(std::span<const KvPut> requests, const KvPr
 
 std::vector<bool> KvClient::exists(std::span<const std::string_view> keys,
                                    const KvProgress& progress) {
-  const auto results =
-      batch(*core_, keys.size(), progress,
-            [&](kv::Client& client, Borrowed&, std::size_t i, auto done) {
-              client.stat(to_bytes(keys[i]),
-                          [done](const kv::GetResult& got) { done(result_of(got)); });
-            });
+  const auto results = batch(
+      *core_, keys.size(), progress, [&](kv::Client& client, Borrowed&, std::size_t i, auto done) {
+        client.stat(to_bytes(keys[i]), [done](const kv::GetResult& got) { done(result_of(got)); });
+      });
   std::vector<bool> found;
   for (const KvResult& one : results) found.push_back(one.ok());
   return found;
@@ -270,8 +266,8 @@ Expected<void> KvClient::reload_keys() {
   if (core_->options.development) return {};
   auto keys = kv::client::read_keys(core_->options);
   if (!keys) return keys.error();
-  const bool open = core_->loop->with(
-      [&](kv::Client& client) { client.replace_keys(std::move(*keys)); });
+  const bool open =
+      core_->loop->with([&](kv::Client& client) { client.replace_keys(std::move(*keys)); });
   if (!open) return ClientError{ErrorKind::closing, "the client is closed"};
   return {};
 }

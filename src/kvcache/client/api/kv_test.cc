@@ -43,8 +43,11 @@ class NodeThread {
     valkey.connection.port = valkey_port;
     directory_ = kv::ValkeyDirectory::open(clock_, valkey).value();
     environment_ = std::make_unique<kv::Environment>(
-        kv::Environment{clock_, [](std::span<std::byte> out) { secure_random(out); }, *directory_,
-                        *transport_, {}});
+        kv::Environment{clock_,
+                        [](std::span<std::byte> out) { secure_random(out); },
+                        *directory_,
+                        *transport_,
+                        {}});
     kv::Rail rail;
     rail.provider = "soft";
     rail.open_domain = [this] {
@@ -180,9 +183,8 @@ TEST_F(KvClientTest, batches_and_threads_side_by_side) {
         gets.push_back({keys[i], own.subspan(i * 2048, 1000 + i)});
       }
       std::size_t told = 0;
-      for (const KvResult& put : client_->mput(puts, [&](std::size_t done, std::size_t) {
-             told = done;
-           })) {
+      for (const KvResult& put :
+           client_->mput(puts, [&](std::size_t done, std::size_t) { told = done; })) {
         wrong += put.ok() ? 0 : 1;
       }
       wrong += told == kKeys ? 0 : 1;

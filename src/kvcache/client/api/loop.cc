@@ -59,7 +59,7 @@ bool Loop::run(Call& call, const std::function<void(Client&)>& start, const Prog
           mutex_.lock();
         }
       } else if (!spin(call)) {
-        sleep(progress);
+        wait_outside(progress);
       }
       tell(call, progress);
     }
@@ -81,8 +81,7 @@ bool Loop::spin(Call& call) {
   const Instant until = clock_.now() + budget;
   bool came = false;
   while (!came && clock_.now() < until) {
-    if (entering_.load(std::memory_order_relaxed) > 0 ||
-        closing_.load(std::memory_order_relaxed)) {
+    if (entering_.load(std::memory_order_relaxed) > 0 || closing_.load(std::memory_order_relaxed)) {
       return true;
     }
     came = client_->step();
@@ -92,7 +91,7 @@ bool Loop::spin(Call& call) {
   return came || finished(call);
 }
 
-void Loop::sleep(const Progress& progress) {
+void Loop::wait_outside(const Progress& progress) {
   std::vector<pollfd> fds;
   for (const int fd : client_->wait_fds()) fds.push_back({fd, POLLIN, 0});
   fds.push_back({wake_.get(), POLLIN, 0});

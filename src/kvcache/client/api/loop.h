@@ -60,7 +60,7 @@ class Loop {
       : clock_(clock), spin_(spin), wake_(std::move(wake)), client_(std::move(client)) {}
   bool finished(const Call& call) const noexcept { return call.done_ >= call.total_; }
   bool spin(Call& call) REQUIRES(mutex_);
-  void sleep(const Progress& progress) REQUIRES(mutex_);
+  void wait_outside(const Progress& progress) REQUIRES(mutex_);
   void tell(Call& call, const Progress& progress) REQUIRES(mutex_);
   void wake() noexcept;
 

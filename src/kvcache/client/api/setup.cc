@@ -216,8 +216,11 @@ Expected<std::unique_ptr<Setup>> make_setup(const KvOptions& options) {
   }
   setup->directory = std::move(directory).value();
   setup->environment = std::make_unique<Environment>(
-      Environment{setup->clock, [](std::span<std::byte> out) { secure_random(out); },
-                  *setup->directory, *setup->transport, {}});
+      Environment{setup->clock,
+                  [](std::span<std::byte> out) { secure_random(out); },
+                  *setup->directory,
+                  *setup->transport,
+                  {}});
   const std::vector<std::string> one_rail = {""};
   for (const std::string& name : options.interfaces.empty() ? one_rail : options.interfaces) {
     auto rail = open_rail(options, name, setup->clock);

@@ -42,8 +42,7 @@ void FakeNode::register_arena() {
   registrations_.clear();
   for (auto& domain : domains_) {
     registrations_.push_back(
-        domain
-            ->register_memory({arena_.bytes(), arena_.memfd(), 0}, fabric::Access::remote_read)
+        domain->register_memory({arena_.bytes(), arena_.memfd(), 0}, fabric::Access::remote_read)
             .value());
   }
 }
@@ -102,8 +101,8 @@ Stored FakeNode::store(const Bytes& key, std::span<const std::byte> payload, Ver
   descriptor.crc = digest::crc32c(payload);
   for (const auto& registration : registrations_) descriptor.rkeys.push_back(registration->key());
   Stored stored = sign(key, descriptor);
-  const auto header = encode_header({stored.descriptor.crc, stored.descriptor.key_hash, version,
-                                     stored.descriptor.length});
+  const auto header = encode_header(
+      {stored.descriptor.crc, stored.descriptor.key_hash, version, stored.descriptor.length});
   std::copy(header.begin(), header.end(),
             arena_.bytes().begin() + static_cast<std::ptrdiff_t>(slot));
   return stored;
@@ -238,7 +237,8 @@ void FakeNode::serve(Peer& peer, const Frame& frame) {
 void FakeNode::on_hello(Peer& peer, const Frame& frame) {
   ++seen.hellos;
   peer.hello = decode_hello(frame.body).value();
-  if (const auto target = fabric::Address::from_bytes(peer.hello.rails.at(0).address); target.ok()) {
+  if (const auto target = fabric::Address::from_bytes(peer.hello.rails.at(0).address);
+      target.ok()) {
     client_target_ = *target;
   }
   HelloReply& reply = peer.reply;
@@ -292,8 +292,7 @@ void FakeNode::finish_put(const Bytes& key, std::uint64_t slot, Length length, C
     descriptor.crc = crc;
     for (const auto& one : registrations_) descriptor.rkeys.push_back(one->key());
     const Stored stored = sign(key, descriptor);
-    const auto header =
-        encode_header({crc, stored.descriptor.key_hash, result.version, length});
+    const auto header = encode_header({crc, stored.descriptor.key_hash, result.version, length});
     std::copy(header.begin(), header.end(),
               arena_.bytes().begin() + static_cast<std::ptrdiff_t>(slot));
     write(key, stored);
@@ -334,8 +333,8 @@ void FakeNode::on_pull(Peer& peer, const Frame& frame) {
   transfer::Job job;
   job.kind = fabric::OpKind::read;
   job.peer = fabric::Address::from_bytes(peer.hello.rails.at(0).address).value();
-  job.local.push_back({arena_.bytes().subspan(slot + kHeaderBytes, request.length.raw()),
-                       registrations_[0].get()});
+  job.local.push_back(
+      {arena_.bytes().subspan(slot + kHeaderBytes, request.length.raw()), registrations_[0].get()});
   job.remote.push_back({request.source_rkeys.at(0), request.source, request.length});
   puller_->submit(std::move(job), transfer::lend([seal](const transfer::TransferOutcome& outcome) {
                     seal(outcome.status);
@@ -375,8 +374,7 @@ void FakeNode::on_seal(Peer& peer, const Frame& frame) {
   const AllocRequest what = at->second.second;
   grants_.erase(at);
   finish_put(what.key, request.slot_id, what.length, request.crc, request.mode, request.expected,
-             request.put_id,
-             [&](const PutReply& reply) { answer(peer, frame, encode(reply)); });
+             request.put_id, [&](const PutReply& reply) { answer(peer, frame, encode(reply)); });
 }
 
 void FakeNode::on_remove(Peer& peer, const Frame& frame) {
@@ -385,12 +383,12 @@ void FakeNode::on_remove(Peer& peer, const Frame& frame) {
   UnpublishRequest unpublish;
   unpublish.tenant = options_.tenant;
   unpublish.key = request.key;
-  unpublish.how = request.version.none() ? UnpublishRequest::How::any
-                                         : UnpublishRequest::How::version;
+  unpublish.how =
+      request.version.none() ? UnpublishRequest::How::any : UnpublishRequest::How::version;
   unpublish.version = request.version;
   const auto kind = valkey_.state().unpublish(unpublish);
   answer(peer, frame,
-         encode(OutcomeReply{kind == UnpublishReply::Kind::removed   ? Outcome::ok
+         encode(OutcomeReply{kind == UnpublishReply::Kind::removed  ? Outcome::ok
                              : kind == UnpublishReply::Kind::absent ? Outcome::miss
                                                                     : Outcome::conflict}));
 }

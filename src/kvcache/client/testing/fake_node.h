@@ -25,15 +25,15 @@ namespace farlift::kv::client::testing {
 
 // What a test may ask a node to do wrong.
 struct Mischief {
-  bool mute = false;             // takes frames, answers none
-  bool wrong_proof = false;      // of HELLO
-  bool deaf_to_hello2 = false;   // refuses our proof
-  bool another_node = false;     // says another node id, with a good proof
-  bool full = false;             // answers FULL
+  bool mute = false;              // takes frames, answers none
+  bool wrong_proof = false;       // of HELLO
+  bool deaf_to_hello2 = false;    // refuses our proof
+  bool another_node = false;      // says another node id, with a good proof
+  bool full = false;              // answers FULL
   std::optional<Outcome> answer;  // of puts, instead of doing anything
-  bool lose_next_put = false;    // takes it, does it, and loses the link before the answer
+  bool lose_next_put = false;     // takes it, does it, and loses the link before the answer
   bool never_answer_puts = false;
-  bool garbage = false;          // replies to what was not asked
+  bool garbage = false;  // replies to what was not asked
   FenceWord fence_mode = FenceWord::mr;
   Length max_read{1u << 30};
 };

@@ -72,14 +72,15 @@ void World::open_client() {
   client.reset();
   client_transport = links->open_transport("c1");
   client_directory = valkey->open_directory("c1");
-  environment = std::make_unique<Environment>(Environment{
-      clock(),
-      [this](std::span<std::byte> out) {
-        for (auto& b : out) b = static_cast<std::byte>(prng_.next());
-      },
-      *client_directory,
-      *client_transport,
-      {}});
+  environment =
+      std::make_unique<Environment>(Environment{clock(),
+                                                [this](std::span<std::byte> out) {
+                                                  for (auto& b : out)
+                                                    b = static_cast<std::byte>(prng_.next());
+                                                },
+                                                *client_directory,
+                                                *client_transport,
+                                                {}});
   for (std::size_t i = 0; i < options.rails; ++i) {
     Rail rail;
     rail.provider = options.soft ? "soft" : "sim";

@@ -27,9 +27,7 @@ inline Bytes bytes_of_text(std::string_view text) {
                  [](char c) { return static_cast<std::byte>(c); });
   return bytes;
 }
-inline Bytes key_of(std::uint64_t number) {
-  return bytes_of_text("key-" + std::to_string(number));
-}
+inline Bytes key_of(std::uint64_t number) { return bytes_of_text("key-" + std::to_string(number)); }
 // Bytes that depend on their place, so that a piece that lands elsewhere shows.
 Bytes pattern(std::size_t length, std::uint64_t seed);
 Keyring ring_of(std::uint32_t id, std::uint8_t fill);
