@@ -3,6 +3,7 @@
 #include "apps/console.h"
 #include "apps/demo.h"
 #include "apps/doctor.h"
+#include "apps/node.h"
 #include "apps/stack.h"
 #include "apps/transfer.h"
 
@@ -126,6 +127,79 @@ void add_demo(CLI::App& root, DemoOptions& o, std::string& size, std::function<i
   });
 }
 
+void add_node(CLI::App& root, NodeCommand& o, std::function<int()>& run) {
+  CLI::App* app = root.add_subcommand("node", "Run a data node of the one-sided cache");
+  app->footer(
+      "\nServes until Ctrl-C or SIGTERM. SIGUSR1 empties it first: hot values move to other nodes, "
+      "then it ends.\n"
+      "docs/kvcache.md explains arenas, rotation and the limits.");
+  const char* node = "Node";
+  app->add_option("--id", o.id, "Number of this node; stable over restarts, unique in the fleet")
+      ->check(CLI::Range(std::uint64_t{1}, UINT64_MAX))
+      ->capture_default_str()
+      ->group(node);
+  app->add_option("--listen", o.listen, "Numeric address of control and fabric endpoints")
+      ->capture_default_str()
+      ->group(node);
+  app->add_option("--port", o.port, "Control port; 0: any free one")
+      ->capture_default_str()
+      ->group(node);
+  app->add_option("--advertise", o.advertise, "Address that clients are told; default: --listen")
+      ->group(node);
+  app->add_option("--tenant", o.tenants,
+                  "NAME,keys=FILE,quota=SIZE; may be repeated. Without keys: development mode, "
+                  "nothing is signed")
+      ->required()
+      ->group(node);
+  app->add_option("--arena-size", o.arena_size, "Power of two; the unit of eviction")
+      ->capture_default_str()
+      ->group(node);
+  app->add_option("--pinned-max", o.pinned_max, "Most bytes of arenas of all tenants")->group(node);
+  const char* directory = "Directory (Valkey)";
+  app->add_option("--valkey", o.valkey,
+                  "HOST:PORT of the server; with --cluster and --sentinel several")
+      ->capture_default_str()
+      ->group(directory);
+  app->add_option("--dir", o.directory, "Directory of `farlift up`; finds the server")
+      ->group(directory);
+  app->add_flag("--cluster", o.cluster, "--valkey are nodes of a cluster")->group(directory);
+  app->add_option("--sentinel", o.sentinel_primary, "--valkey are sentinels; the primary's name")
+      ->group(directory);
+  app->add_option("--user", o.username, "User name")->group(directory);
+  app->add_option("--password", o.password,
+                  "Password; better in the environment as FARLIFT_PASSWORD")
+      ->group(directory);
+  app->add_option("--cacert", o.ca_file, "Speak TLS, and trust this authority (PEM)")
+      ->group(directory);
+  app->add_option("--provider", o.provider, "soft (no card), tcp (libfabric), verbs, efa")
+      ->check(CLI::IsMember({"soft", "tcp", "verbs", "efa"}))
+      ->capture_default_str()
+      ->group("Fabric");
+  app->add_option("--interface", o.interfaces,
+                  "A rail: a network interface or card (soft: a local address); may be repeated")
+      ->group("Fabric");
+  const char* times = "Times";
+  app->add_option("--lease-ms", o.lease_ms, "Longest age of a cached descriptor")
+      ->capture_default_str()
+      ->group(times);
+  app->add_option("--operation-limit-ms", o.operation_limit_ms, "Limit of one read or pull")
+      ->capture_default_str()
+      ->group(times);
+  app->add_option("--grace-ms", o.grace_ms,
+                  "Between unpublishing and fencing an arena; lease + operation limit or more "
+                  "spares readers a failed read")
+      ->capture_default_str()
+      ->group(times);
+  app->add_option("--descriptor-ttl-s", o.descriptor_ttl_s, "Life of a descriptor in Valkey")
+      ->capture_default_str()
+      ->group(times);
+  app->add_option("--ready-file", o.ready_file,
+                  "Written, with the port in it, once the node serves");
+  app->add_flag("--json", o.json, "Answer in JSON");
+  app->add_flag("--quiet", o.quiet, "Say nothing but errors");
+  app->callback([&o, &run] { run = [&o] { return run_node(o); }; });
+}
+
 void add_doctor(CLI::App& root, DoctorOptions& o, std::function<int()>& run) {
   CLI::App* app =
       root.add_subcommand("doctor", "Tell what this machine can do, and what to do about the rest");
@@ -178,6 +252,7 @@ int main(int argc, char** argv) {
   TransferOptions get;
   DemoOptions demo;
   std::string demo_size = "256m";
+  NodeCommand node;
   DoctorOptions doctor;
   BenchOptions bench;
   std::uint16_t bench_peer_port = 0;
@@ -186,6 +261,7 @@ int main(int argc, char** argv) {
   add_demo(app, demo, demo_size, run);
   add_transfer(app, get, true, run);
   add_transfer(app, put, false, run);
+  add_node(app, node, run);
   add_doctor(app, doctor, run);
   add_bench(app, bench, bench_peer_port, run);
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
@@ -193,8 +269,9 @@ int main(int argc, char** argv) {
   if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), named)) {
     return report(
         {kExitUsage,
-         fmt::format("'{}' is no command; the commands are up, demo, get, put, doctor and bench",
-                     argv[1])},
+         fmt::format(
+             "'{}' is no command; the commands are up, demo, get, put, node, doctor and bench",
+             argv[1])},
         false);
   }
   try {

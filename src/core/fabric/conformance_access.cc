@@ -178,6 +178,27 @@ TEST_P(FabricConformance, RotationKillsTheOldKeyAndMintsANewOne) {
   }
 }
 
+// Not one byte, whatever the initiator remembers of the key from operations that were allowed.
+TEST_P(FabricConformance, AClosedKeyDeliversNothing) {
+  for (const std::size_t size : {std::size_t{4096}, std::size_t{3} << 20}) {
+    SCOPED_TRACE(size);
+    std::vector<std::byte> memory(size, std::byte{0x61});
+    Pair pair(GetParam());
+    auto region = pair.lend(memory, Access::remote_read);
+    const RKey old = region->key();
+    const RemoteAddr old_addr = region->addr();
+    Buffer local(*pair.domain, size);
+    ASSERT_TRUE(pair.run(OpKind::read, *region, 0, local.bytes(), local).ok());
+    ASSERT_TRUE(local.is(0x61));
+    ASSERT_TRUE(region->close().ok());
+    std::memset(memory.data(), 0x62, size);
+    local.set(0x63);
+    const auto late = pair.post(OpKind::read, pair.peer, old, old_addr, local.bytes(), local);
+    EXPECT_TRUE(refused(GetParam(), pair.wait(late)));
+    EXPECT_TRUE(local.is(0x63)) << "bytes were delivered under a closed key";
+  }
+}
+
 TEST_P(FabricConformance, NeighboursOfAFaultCarryOn) {
   for (int round = 0; round < rounds(GetParam(), 20); ++round) {
     Pair pair(GetParam());

@@ -146,6 +146,10 @@ void HostReader::cancel(const void* group) {
 
 Status HostReader::copy(const Job& job, std::uint64_t at, std::uint64_t length) {
   const RKey key(job.entry.key);
+  // The entry may be a cached one: nothing is copied under a key that is closed by now. What closes
+  // from here on is seen by the two looks around the copy.
+  TRY_ASSIGN(const EntryImage now, job.target->entry_of(key));
+  if (now != job.entry) return Error::make(Errc::access, "registration closed");
   const std::uint64_t entry_addr = job.target->entry_addr(key);
   EntryImage before;
   EntryImage after;
@@ -161,8 +165,8 @@ Status HostReader::copy(const Job& job, std::uint64_t at, std::uint64_t length) 
   }
   // Memory that went away together with its registration faults: then that is the reason to tell.
   if (copied.code() == Errc::io) {
-    const auto now = job.target->entry_of(key);
-    if (!now.ok() && now.code() == Errc::access) return now.error();
+    const auto still = job.target->entry_of(key);
+    if (!still.ok() && still.code() == Errc::access) return still.error();
   }
   return copied;
 }
