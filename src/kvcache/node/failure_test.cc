@@ -1,0 +1,496 @@
+// The directory failing, lying and losing writes; nodes that die; reconcile, migration, drain
+// (spec kv 7.5, 7.6, 8.3, 8.4, 10), in a simulated world.
+#include "kvcache/node/testing/stub_domain.h"
+#include "kvcache/node/testing/world.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace farlift::kv::node::testing {
+namespace {
+
+class KvNodeFailure : public ::testing::Test {
+ protected:
+  void start(WorldOptions with = {}) {
+    client_.reset();
+    world_ = std::make_unique<World>(std::move(with));
+    world_->start(world_->options());
+    client_ = std::make_unique<RawClient>(*world_, "c1");
+    ASSERT_EQ(client_->greet(), Outcome::ok);
+  }
+  std::uint64_t count(const char* name, std::uint64_t node = 1) {
+    return world_->see(node).counter(name);
+  }
+  bool until_count(const char* name, std::uint64_t value, std::uint64_t node = 1) {
+    return world_->until([&] { return count(name, node) == value; });
+  }
+  StubControl stub_;
+  std::unique_ptr<World> world_;
+  std::unique_ptr<RawClient> client_;
+};
+
+TEST_F(KvNodeFailure, K027_the_reply_of_a_publish_is_lost) {
+  start();
+  const Bytes key = bytes_of("k"), value = pattern(900, 1);
+  sim::SimValkeyFaults faults;
+  faults.reply_lost = 1000;
+  world_->valkey.set_faults(faults);
+  const auto request =
+      client_->send(FrameType::put_pull, encode(client_->pull_request(key, value)));
+  ASSERT_TRUE(until_count("publish_unknown", 1));
+  EXPECT_EQ(count("slots_quarantined"), 1u) << "P14";
+  world_->valkey.set_faults({});
+  const auto reply = decode_put_reply(client_->receive(request)->body);
+  EXPECT_TRUE(reply->outcome == Outcome::ok || reply->outcome == Outcome::control_down);
+  world_->pass(35s);
+  EXPECT_EQ(count("slots_published"), 1u) << "reconcile found it published";
+  EXPECT_EQ(client_->get(key), value);
+}
+
+TEST_F(KvNodeFailure, K027_K028_a_publish_applied_long_after) {
+  start();
+  const Bytes key = bytes_of("k"), value = pattern(900, 1);
+  sim::SimValkeyFaults faults;
+  faults.applied_late = 1000;
+  faults.late_max = 25s;
+  world_->valkey.set_faults(faults);
+  const auto request =
+      client_->send(FrameType::put_pull, encode(client_->pull_request(key, value)));
+  ASSERT_TRUE(until_count("publish_unknown", 1));
+  world_->valkey.set_faults({});
+  EXPECT_EQ(decode_put_reply(client_->receive(request)->body)->outcome, Outcome::control_down);
+  for (int i = 0; i < 40; ++i) {
+    const auto got = client_->get(key);
+    EXPECT_TRUE(!got || *got == value);
+    world_->pass(1s);
+    if (i == 5) {
+      ASSERT_EQ(client_->put(bytes_of("another"), pattern(900, 7)).outcome, Outcome::ok);
+    }
+  }
+  EXPECT_EQ(client_->get(key), value);
+  world_->pass(60s);
+  EXPECT_EQ(count("slots_quarantined"), 0u);
+}
+
+TEST_F(KvNodeFailure, K027_valkey_stops_between_seal_and_publish) {
+  start();
+  const auto request = client_->send(FrameType::put_pull,
+                                     encode(client_->pull_request(bytes_of("k"), pattern(900, 1))));
+  ASSERT_TRUE(world_->until([&] { return count("slots_sealed") == 1; }));
+  world_->valkey.set_down(true);
+  const auto reply = decode_put_reply(client_->receive(request)->body);
+  EXPECT_EQ(reply->outcome, Outcome::control_down);
+  EXPECT_EQ(client_->put(bytes_of("k2"), pattern(1, 1)).outcome, Outcome::control_down);
+  world_->valkey.set_down(false);
+  world_->pass(40s);
+  const auto got = client_->get(bytes_of("k"));
+  EXPECT_TRUE(!got || *got == pattern(900, 1));
+  EXPECT_EQ(count("slots_published"), got ? 1u : 0u);
+}
+
+TEST_F(KvNodeFailure, K032_R047_a_descriptor_of_a_dead_incarnation_blocks_nobody) {
+  start();
+  const Bytes key = bytes_of("k");
+  const PutReply old = client_->put(key, pattern(900, 1));
+  ASSERT_EQ(old.outcome, Outcome::ok);
+  const Incarnation before = world_->node().incarnation();
+  const std::uint16_t port = world_->node().port();
+  world_->crash(NodeId(1));
+  world_->start(world_->options());
+  EXPECT_NE(world_->node().incarnation(), before);
+  EXPECT_NE(world_->node().port(), port) << "no address comes back";
+  ASSERT_EQ(client_->greet(), Outcome::ok);
+  EXPECT_FALSE(client_->get(key).has_value());
+  const PutReply put = client_->put(key, pattern(900, 2));
+  ASSERT_EQ(put.outcome, Outcome::ok);
+  EXPECT_EQ(put.version.rev(), 2u);
+  EXPECT_EQ(client_->get(key), pattern(900, 2));
+  EXPECT_EQ(count("repairs"), 1u);
+}
+
+TEST_F(KvNodeFailure, K032_neither_does_one_of_a_retired_generation) {
+  start();
+  const Bytes key = bytes_of("k");
+  ASSERT_EQ(client_->put(key, pattern(900, 1)).outcome, Outcome::ok);
+  const auto pair = world_->stored("t1", key);
+  world_->node().rotate_all();
+  ASSERT_TRUE(world_->until([&] { return world_->see().arenas()[0].gen == ArenaGen(2); }));
+  ASSERT_TRUE(until_count("purges_waiting", 0));
+  world_->valkey.write(descriptor_name("t1", key),
+                       *pair->descriptor);  // a failover brought it back
+  world_->valkey.write(tag_name("t1", key), *pair->tag);
+  EXPECT_EQ(client_->put(key, pattern(900, 2)).outcome, Outcome::ok);
+  EXPECT_EQ(client_->get(key), pattern(900, 2));
+}
+
+TEST_F(KvNodeFailure, K032_nor_one_of_a_node_that_is_gone) {
+  start();
+  world_->start(world_->options(2));
+  RawClient two(*world_, "c2");
+  ASSERT_EQ(two.greet(2), Outcome::ok);
+  const Bytes key = bytes_of("k");
+  ASSERT_EQ(two.put(key, pattern(900, 2)).outcome, Outcome::ok);
+  EXPECT_EQ(client_->put(key, pattern(900, 1)).outcome, Outcome::exists) << "it lives";
+  world_->crash(NodeId(2));
+  world_->pass(6s);
+  EXPECT_EQ(client_->put(key, pattern(900, 1)).outcome, Outcome::ok);
+  EXPECT_EQ(client_->get(key), pattern(900, 1));
+}
+
+TEST_F(KvNodeFailure, K069_half_a_pair_is_repaired_by_the_next_put) {
+  start();
+  const Bytes a = bytes_of("a"), b = bytes_of("b");
+  ASSERT_EQ(client_->put(a, pattern(90, 1)).outcome, Outcome::ok);
+  ASSERT_EQ(client_->put(b, pattern(90, 2)).outcome, Outcome::ok);
+  world_->valkey.evict(tag_name("t1", a));
+  world_->valkey.evict(descriptor_name("t1", b));
+  EXPECT_FALSE(client_->get(a).has_value());
+  EXPECT_FALSE(client_->get(b).has_value());
+  EXPECT_EQ(client_->put(a, pattern(90, 3)).outcome, Outcome::ok);
+  EXPECT_EQ(client_->put(b, pattern(90, 4)).outcome, Outcome::ok);
+  EXPECT_EQ(client_->get(a), pattern(90, 3));
+  EXPECT_EQ(client_->get(b), pattern(90, 4));
+}
+
+TEST_F(KvNodeFailure, K066_flushall) {
+  start();
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(client_->put(bytes_of("k" + std::to_string(i)), pattern(900, 1)).outcome,
+              Outcome::ok);
+  }
+  world_->valkey.flush_all();
+  EXPECT_FALSE(client_->get(bytes_of("k1")).has_value());
+  EXPECT_EQ(client_->put(bytes_of("k1"), pattern(900, 2)).outcome, Outcome::ok);
+  ASSERT_TRUE(until_count("slots_quarantined", 20)) << "reconcile, in two passes";
+  EXPECT_EQ(count("slots_published"), 1u);
+  world_->node().rotate_all();
+  ASSERT_TRUE(until_count("slots_quarantined", 0));
+}
+
+TEST_F(KvNodeFailure, K067_a_failover_loses_the_last_writes) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    start({.seed = seed});
+    std::map<Bytes, std::set<Bytes>> committed;
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      const Bytes key = bytes_of("k" + std::to_string(i % 12)),
+                  value = pattern(500, seed * 1000 + i);
+      if (i % 5 == 4) {
+        (void)client_->remove(key);
+      } else if (client_->put(key, value, PutMode::replace).outcome == Outcome::ok) {
+        committed[key].insert(value);
+      }
+      world_->pass(20ms);
+    }
+    world_->valkey.fail_over(400ms);
+    world_->pass(60s);
+    for (const auto& [key, values] : committed) {
+      const auto got = client_->get(key);
+      EXPECT_TRUE(!got || values.contains(*got));
+      const auto descriptor = world_->stored_descriptor("t1", key);
+      if (!descriptor) continue;
+      bool named = false;  // converged: what the directory names is published
+      for (const SlotView& slot : world_->see().slots(descriptor->location.arena)) {
+        named =
+            named || (slot.location == descriptor->location && slot.state == SlotState::published);
+      }
+      EXPECT_TRUE(named) << "seed " << seed;
+    }
+  }
+}
+
+TEST_F(KvNodeFailure, K068_an_old_node_record_is_written_over) {
+  start();
+  ASSERT_EQ(client_->put(bytes_of("k"), pattern(9, 1)).outcome, Outcome::ok);
+  NodeRecord forged;
+  forged.node = NodeId(1);
+  forged.incarnation = Incarnation(77);
+  forged.host = "elsewhere";
+  forged.port = 1;
+  forged.rails.push_back({"sim"});
+  const std::string text = encode_node_record(forged);
+  world_->valkey.write(node_name(NodeId(1)), bytes_of(text));
+  world_->pass(1500ms);
+  const auto directory = world_->valkey.open_directory("reader");
+  std::optional<NodeRecord> found;
+  directory->find_node(NodeId(1), [&](Result<std::optional<NodeRecord>> record) {
+    if (record.ok()) found = *record;
+  });
+  ASSERT_TRUE(world_->until([&] {
+    directory->step();
+    return found.has_value();
+  }));
+  EXPECT_EQ(found->incarnation, world_->node().incarnation());
+  EXPECT_EQ(client_->get(bytes_of("k")), pattern(9, 1));
+}
+
+TEST_F(KvNodeFailure, stale_seen_removes_what_an_earlier_self_published) {
+  start();
+  const Bytes key = bytes_of("k");
+  ASSERT_EQ(client_->put(key, pattern(900, 1)).outcome, Outcome::ok);
+  const Location live = world_->stored_descriptor("t1", key)->location;
+  EXPECT_EQ(client_->simple(FrameType::stale_seen, encode(StaleSeenRequest{key, live})),
+            Outcome::bad_arg)
+      << "not of an earlier incarnation";
+  EXPECT_EQ(client_->get(key), pattern(900, 1));
+  world_->crash(NodeId(1));
+  world_->start(world_->options());
+  ASSERT_EQ(client_->greet(), Outcome::ok);
+  EXPECT_EQ(client_->simple(FrameType::stale_seen, encode(StaleSeenRequest{key, live})),
+            Outcome::ok);
+  EXPECT_FALSE(world_->stored_descriptor("t1", key).has_value());
+}
+
+TEST_F(KvNodeFailure, an_overwrite_on_another_node_is_told_to_the_owner) {
+  start();
+  world_->start(world_->options(2));
+  RawClient two(*world_, "c2");
+  ASSERT_EQ(two.greet(2), Outcome::ok);
+  const Bytes key = bytes_of("k");
+  ASSERT_EQ(client_->put(key, pattern(900, 1)).outcome, Outcome::ok);
+  ASSERT_EQ(two.put(key, pattern(900, 2), PutMode::replace).outcome, Outcome::ok);
+  ASSERT_TRUE(until_count("superseded_received", 1));
+  EXPECT_EQ(count("slots_quarantined"), 1u);
+  EXPECT_EQ(two.get(key), pattern(900, 2));
+}
+
+TEST_F(KvNodeFailure, K057_R047_hot_values_move_and_nothing_moved_is_purged) {
+  start();
+  std::vector<Bytes> keys;
+  TouchRequest touch;
+  const auto ring = keyring_of(1);
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    keys.push_back(bytes_of("k" + std::to_string(i)));
+    ASSERT_EQ(client_->put(keys.back(), pattern(30000, i)).outcome, Outcome::ok);
+    if (i % 3 == 0) touch.key_hashes.push_back(ring.signing().key_hash(keys.back()));
+  }
+  (void)client_->send(FrameType::touch, encode(touch));
+  world_->pass(100ms);
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    if (i % 3 == 0) continue;
+    ASSERT_EQ(client_->remove(keys[i]), Outcome::ok);
+  }
+  // Somewhere to go: another arena of the tenant.
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(client_->put(bytes_of("big" + std::to_string(i)), pattern(200000, i)).outcome,
+              Outcome::ok);
+  }
+  const Version version = world_->stored_descriptor("t1", keys[0])->version;
+  const Descriptor held = *world_->stored_descriptor("t1", keys[0]);
+  world_->node().rotate(ArenaId(1));
+  ASSERT_TRUE(world_->until([&] { return world_->see().arenas()[0].state == ArenaState::grace; }));
+  EXPECT_EQ(client_->read(held).value(), pattern(30000, 0)) << "the old copy stays readable";
+  EXPECT_EQ(client_->remove(keys[3]), Outcome::ok);
+  EXPECT_EQ(client_->put(keys[3], pattern(10, 3)).outcome, Outcome::ok);
+  ASSERT_TRUE(world_->until([&] { return world_->see().arenas()[0].gen == ArenaGen(2); }));
+  ASSERT_TRUE(until_count("purges_waiting", 0));
+  EXPECT_EQ(count("migrated"), 10u);
+  EXPECT_EQ(world_->stored_descriptor("t1", keys[0])->version, version) << "P15";
+  for (std::uint64_t i = 0; i < 30; i += 3) {
+    EXPECT_EQ(client_->get(keys[i]), i == 3 ? pattern(10, 3) : pattern(30000, i)) << i;
+  }
+}
+
+TEST_F(KvNodeFailure, R050_migrations_that_fail_leave_nothing_behind) {
+  start();
+  const auto ring = keyring_of(1);
+  const Bytes key = bytes_of("hot");
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_EQ(client_->put(key, pattern(30000, 1), PutMode::replace).outcome, Outcome::ok);
+    const auto at = world_->stored_descriptor("t1", key)->location;
+    ASSERT_EQ(client_->put(bytes_of("fill"), pattern(900000, 1), PutMode::replace).outcome,
+              Outcome::ok);
+    ASSERT_EQ(client_->remove(bytes_of("fill")), Outcome::ok);
+    (void)client_->send(FrameType::touch, encode(TouchRequest{{ring.signing().key_hash(key)}}));
+    world_->pass(10ms);
+    std::byte* const memory = world_->see().at(at);
+    ASSERT_NE(memory, nullptr);
+    memory[kHeaderBytes + 17] ^= std::byte{1};  // the copy's CRC will not be right
+    world_->node().rotate_all();
+    ASSERT_TRUE(until_count("arenas_rotating", 0));
+    ASSERT_TRUE(until_count("purges_waiting", 0));
+    EXPECT_FALSE(client_->get(key).has_value());
+  }
+  EXPECT_EQ(count("slots_reserved") + count("slots_sealed") + count("slots_published") +
+                count("slots_quarantined"),
+            0u);
+  EXPECT_EQ(count("migrated"), 0u);
+}
+
+TEST_F(KvNodeFailure, drain_moves_hot_values_to_another_node_and_leaves) {
+  start();
+  world_->start(world_->options(2));
+  const auto ring = keyring_of(1);
+  TouchRequest touch;
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    const Bytes key = bytes_of("k" + std::to_string(i));
+    ASSERT_EQ(client_->put(key, pattern(5000, i)).outcome, Outcome::ok);
+    if (i < 6) touch.key_hashes.push_back(ring.signing().key_hash(key));
+  }
+  (void)client_->send(FrameType::touch, encode(touch));
+  world_->pass(10ms);
+  EXPECT_EQ(client_->simple(FrameType::drain, {}), Outcome::ok);
+  EXPECT_EQ(client_->put(bytes_of("x"), pattern(1, 1)).outcome, Outcome::full);
+  ASSERT_TRUE(world_->until([&] { return world_->node(1).drained(); }));
+  EXPECT_EQ(count("moved_away"), 6u);
+  RawClient two(*world_, "c2");
+  ASSERT_EQ(two.greet(2), Outcome::ok);
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    const auto got = two.get(bytes_of("k" + std::to_string(i)));
+    EXPECT_EQ(got, i < 6 ? std::optional(pattern(5000, i)) : std::nullopt);
+  }
+  EXPECT_EQ(count("slots_published") + count("slots_quarantined"), 0u);
+  world_->pass(10s);
+  const auto directory = world_->valkey.open_directory("reader");
+  std::optional<std::size_t> nodes;
+  directory->list_nodes([&](Result<std::vector<NodeRecord>> list) { nodes = list->size(); });
+  ASSERT_TRUE(world_->until([&] {
+    directory->step();
+    return nodes.has_value();
+  }));
+  EXPECT_EQ(*nodes, 1u);
+}
+
+TEST_F(KvNodeFailure, K061_random_puts_deletes_and_rotations_account_for_everything) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    start({.seed = seed});
+    Prng prng(seed);
+    std::map<Bytes, Bytes> model;
+    for (int i = 0; i < 300; ++i) {
+      const Bytes key = bytes_of("k" + std::to_string(prng.below(40)));
+      const auto dice = prng.below(20);
+      if (dice == 0) {
+        world_->node().rotate(ArenaId(1 + static_cast<std::uint32_t>(prng.below(4))));
+      } else if (dice < 6) {
+        (void)client_->remove(key);
+        model.erase(key);
+      } else {
+        const Bytes value = pattern(prng.below(60000), prng.next());
+        if (client_->put(key, value, PutMode::replace).outcome == Outcome::ok) model[key] = value;
+      }
+      if (dice == 1) world_->pass(5s);
+      const auto got = client_->get(key);
+      ASSERT_TRUE(!got || *got == model[key]) << "seed " << seed;
+    }
+    world_->pass(90s);
+    std::uint64_t published = 0;
+    for (const ArenaView& arena : world_->see().arenas()) {
+      for (const SlotView& slot : world_->see().slots(arena.id)) {
+        if (slot.state != SlotState::published) continue;
+        ++published;
+        EXPECT_EQ(world_->stored_descriptor("t1", slot.key)->location, slot.location);
+      }
+    }
+    EXPECT_EQ(published, count("slots_published"));
+    world_->node().rotate_all();
+    ASSERT_TRUE(until_count("arenas_rotating", 0));
+    ASSERT_TRUE(until_count("purges_waiting", 0));
+    EXPECT_EQ(count("bytes_used"), 0u);
+    for (int i = 0; i < 40; ++i) {
+      EXPECT_FALSE(world_->stored_descriptor("t1", bytes_of("k" + std::to_string(i))).has_value());
+    }
+  }
+}
+
+TEST_F(KvNodeFailure, R048_nothing_is_visible_before_it_is_published) {
+  start();
+  const Bytes key = bytes_of("k");
+  const auto request =
+      client_->send(FrameType::put_pull, encode(client_->pull_request(key, pattern(90000, 1))));
+  const auto arena_bytes = [&] { return world_->see().counter("slots_published"); };
+  int looks = 0;
+  while (!client_->poll(request)) {
+    world_->turn();
+    const bool there = world_->valkey.state().get(descriptor_name("t1", key)).has_value();
+    for (const SlotView& slot : world_->see().slots(ArenaId(1))) {
+      // Whoever could see it, sees a sealed slot with its header.
+      EXPECT_TRUE(!there || slot.state >= SlotState::sealed);
+      if (slot.state >= SlotState::sealed) {
+        const auto header = decode_header(slot.header.first<kHeaderBytes>());
+        ASSERT_TRUE(header.has_value());
+        EXPECT_EQ(header->crc, digest::crc32c(slot.payload));
+      }
+    }
+    ++looks;
+  }
+  EXPECT_GT(looks, 10);
+  EXPECT_EQ(arena_bytes(), 1u);
+}
+
+TEST_F(KvNodeFailure, K075_at_the_registration_limit_arenas_are_refused) {
+  stub_.room = Length(5u << 20);
+  world_ = std::make_unique<World>(WorldOptions{.wrap = stub_.wrap()});
+  NodeOptions options = world_->options();
+  options.tenants.clear();
+  for (int i = 1; i <= 64; ++i) {
+    options.tenants.push_back({"t" + std::to_string(i), keyring_of(1), Length(16u << 20)});
+  }
+  world_->start(std::move(options));
+  client_ = std::make_unique<RawClient>(*world_, "c1");
+  ASSERT_EQ(client_->greet(), Outcome::ok);
+  int full = 0;
+  for (int i = 0; i < 8; ++i) {
+    const Outcome outcome =
+        client_->put(bytes_of("k" + std::to_string(i)), pattern(900000, 1)).outcome;
+    ASSERT_TRUE(outcome == Outcome::ok || outcome == Outcome::full);
+    full += outcome == Outcome::full ? 1 : 0;
+  }
+  EXPECT_EQ(full, 3);
+  EXPECT_GT(count("arenas_refused"), 0u);
+  EXPECT_EQ(client_->get(bytes_of("k0")), pattern(900000, 1)) << "what is there is not affected";
+}
+
+TEST_F(KvNodeFailure, R046_R058_arenas_adapt_to_what_the_rail_takes) {
+  stub_.registration_max = Length(256u << 10);
+  start({.wrap = stub_.wrap()});
+  EXPECT_EQ(count("bytes_capacity"), 256u << 10);
+  for (int i = 0; i < 12; ++i) {
+    const Bytes key = bytes_of("k" + std::to_string(i)), value = pattern(120000, 1);
+    ASSERT_EQ(client_->put(key, value).outcome, Outcome::ok);
+    EXPECT_EQ(client_->get(key), value);
+  }
+  EXPECT_EQ(client_->put(bytes_of("k"), pattern(300000, 1)).outcome, Outcome::too_large);
+}
+
+TEST_F(KvNodeFailure, R058_a_rail_that_takes_nothing_is_said_in_words) {
+  stub_.room = Length(100);
+  world_ = std::make_unique<World>(WorldOptions{.wrap = stub_.wrap()});
+  std::string why;
+  EXPECT_FALSE(world_->try_start(world_->options(), why).ok());
+  EXPECT_NE(why.find("registration limit"), std::string::npos) << why;
+}
+
+TEST_F(KvNodeFailure, K084_a_registration_cache_is_found_and_refused) {
+  stub_.cache = true;
+  world_ = std::make_unique<World>(WorldOptions{.wrap = stub_.wrap()});
+  NodeOptions options = world_->options();
+  options.self_test = true;
+  std::string why;
+  EXPECT_FALSE(world_->try_start(std::move(options), why).ok());
+  EXPECT_NE(why.find("self-test"), std::string::npos) << why;
+  stub_.cache = false;
+  options = world_->options();
+  options.self_test = true;
+  EXPECT_TRUE(world_->try_start(std::move(options), why).ok()) << why;
+}
+
+TEST_F(KvNodeFailure, options_that_cannot_be_are_said_in_words) {
+  world_ = std::make_unique<World>();
+  std::string why;
+  NodeOptions options = world_->options();
+  options.arena_size = Length(3u << 20);
+  EXPECT_EQ(world_->try_start(std::move(options), why).code(), Errc::invalid_argument);
+  options = world_->options();
+  options.tenants[0].quota = Length(1);
+  EXPECT_FALSE(world_->try_start(std::move(options), why).ok());
+  EXPECT_NE(why.find("quota"), std::string::npos);
+  options = world_->options();
+  options.tenants[0].keys = Keyring();
+  EXPECT_FALSE(world_->try_start(std::move(options), why).ok());
+  options = world_->options();
+  options.tenants.clear();
+  EXPECT_FALSE(world_->try_start(std::move(options), why).ok());
+}
+
+}  // namespace
+}  // namespace farlift::kv::node::testing
