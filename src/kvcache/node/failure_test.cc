@@ -437,7 +437,7 @@ TEST_F(KvNodeFailure, K075_at_the_registration_limit_arenas_are_refused) {
   }
   EXPECT_EQ(full, 3);
   EXPECT_GT(count("arenas_refused"), 0u);
-  EXPECT_EQ(client_->get(bytes_of("k0")), pattern(900000, 1)) << "what is there is not affected";
+  EXPECT_EQ(client_->get(bytes_of("k4")), pattern(900000, 1)) << "what is there is not affected";
 }
 
 TEST_F(KvNodeFailure, R046_R058_arenas_adapt_to_what_the_rail_takes) {
