@@ -1,10 +1,12 @@
 #include "kvcache/node/testing/world.h"
 
 #include "core/base/assert.h"
+#include "core/fabric/soft/soft.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace farlift::kv::node::testing {
@@ -63,7 +65,7 @@ Status World::try_start(NodeOptions options, std::string& why) {
     one.provider = "sim";
     one.open_domain = [this, rail,
                        name = party->name]() -> Result<std::unique_ptr<fabric::Domain>> {
-      auto domain = network.open_domain(name);
+      auto domain = open_domain(name);
       return with.wrap ? with.wrap(std::move(domain), rail) : std::move(domain);
     };
     rails.push_back(std::move(one));
@@ -104,6 +106,11 @@ void World::turn() {
   for (const auto& other : others) any = other() || any;
   any = network.moving() > 0 && network.step() ? true : any;
   if (any) return;
+  if (with.soft) {
+    const Instant before = real.now();
+    std::this_thread::sleep_for(50us);  // sockets move bytes meanwhile
+    return clock.advance(real.now() - before);
+  }
   Instant next = std::min(links.next_due(), valkey.next_due());
   for (const auto& [id, party] : parties_) next = std::min(next, party->node->next_deadline());
   next = std::min(next, clock.now() + 10ms);
@@ -122,6 +129,13 @@ bool World::until(const std::function<bool()>& condition, Duration limit) {
 void World::pass(Duration time) {
   const Instant end = clock.now() + time;
   (void)until([&] { return clock.now() >= end; }, time * 2);
+}
+
+std::unique_ptr<fabric::Domain> World::open_domain(const std::string& name) {
+  if (!with.soft) return network.open_domain(name);
+  auto opened = fabric::soft::open_domain({}, real);
+  EXPECT_TRUE(opened.ok());
+  return std::move(opened).value();
 }
 
 std::optional<Pair> World::stored(const std::string& tenant, const Bytes& key) {
@@ -158,7 +172,7 @@ RawClient::RawClient(World& world, std::string name, std::string tenant, Keyring
       tenant_(std::move(tenant)),
       keys_(std::move(keys)),
       transport_(world.links.open_transport(name_)),
-      domain_(world.network.open_domain(name_)),
+      domain_(world.open_domain(name_)),
       source_(kSourceBytes) {
   for (std::size_t rail = 0; rail < world.with.rails; ++rail) {
     registrations_.push_back(

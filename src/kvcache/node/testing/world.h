@@ -39,6 +39,7 @@ struct WorldOptions {
   std::size_t rails = 1;
   fabric::sim::SimFaults fabric_faults{};
   WrapDomain wrap{};
+  bool soft = false;  // the software provider: real bytes, and the clock goes with real time
 };
 
 class World;
@@ -73,10 +74,13 @@ class World {
   bool until(const std::function<bool()>& condition, Duration limit = 120s);
   void pass(Duration time);
 
+  std::unique_ptr<fabric::Domain> open_domain(const std::string& name);
+
   std::optional<Pair> stored(const std::string& tenant, const Bytes& key);
   std::optional<Descriptor> stored_descriptor(const std::string& tenant, const Bytes& key);
 
   ManualClock clock;
+  SystemClock real;
   fabric::sim::SimNetwork network;
   sim::SimLinks links;
   sim::SimValkey valkey;
