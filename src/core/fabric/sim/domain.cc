@@ -30,8 +30,13 @@ std::unique_ptr<Domain> SimNetwork::open_domain(std::string name) {
   return std::make_unique<SimDomain>(*state_, std::move(name));
 }
 
+std::uint32_t SimDomain::enter(SimNetwork::State& state) {
+  MutexLock lock(state.mutex);
+  return state.add_domain();
+}
+
 SimDomain::SimDomain(SimNetwork::State& state, std::string name)
-    : state_(state), number_(state.add_domain()) {
+    : state_(state), number_(enter(state)) {
   info_.provider = "sim";
   info_.version = "1";
   info_.interface_name = std::move(name);
@@ -45,24 +50,28 @@ SimDomain::SimDomain(SimNetwork::State& state, std::string name)
 Result<std::unique_ptr<Registration>> SimDomain::register_memory(const MemoryRef& memory,
                                                                  Access access) {
   if (memory.bytes.empty()) return Error::make(Errc::invalid_argument, "register memory");
+  MutexLock lock(state_.mutex);
   return std::unique_ptr<Registration>(
       std::make_unique<SimRegistration>(state_, state_.add_region(number_, memory, access)));
 }
 
 Result<std::unique_ptr<TargetEndpoint>> SimDomain::open_target(const TargetOptions& options) {
+  MutexLock lock(state_.mutex);
   auto listener = state_.add_listener(number_, options.port);
   if (listener == nullptr) return Error::make(Errc::busy, "listen port");
   return std::unique_ptr<TargetEndpoint>(std::make_unique<SimTarget>(state_, std::move(listener)));
 }
 
 Result<std::unique_ptr<Initiator>> SimDomain::open_initiator(const InitiatorOptions& options) {
-  return std::unique_ptr<Initiator>(
-      std::make_unique<SimInitiator>(state_, state_.next_address(number_, 0), options));
+  MutexLock lock(state_.mutex);
+  const Address address = state_.next_address(number_, 0);
+  return std::unique_ptr<Initiator>(std::make_unique<SimInitiator>(state_, address, options));
 }
 
 Status SimDomain::admit_peer(const Address& peer) { return check_peer(peer); }
 
 Result<bool> SimTarget::progress(int timeout_ms, int /*fd*/) {
+  MutexLock lock(state_.mutex);
   if (!listener_->open) return Error::make(Errc::closed, "target endpoint");
   if (!state_.step() && timeout_ms > 0) {
     state_.clock().advance(std::chrono::milliseconds(timeout_ms));
@@ -71,6 +80,7 @@ Result<bool> SimTarget::progress(int timeout_ms, int /*fd*/) {
 }
 
 Status SimTarget::add_peer(const Address& peer) {
+  MutexLock lock(state_.mutex);
   if (!listener_->open) return Error::make(Errc::closed, "target endpoint");
   return check_peer(peer);
 }
@@ -84,6 +94,7 @@ SimInitiator::SimInitiator(SimNetwork::State& state, const Address& address,
                                                 : state.options().in_flight_max) {}
 
 Result<PeerId> SimInitiator::add_peer(const Address& peer) {
+  MutexLock lock(state_.mutex);
   if (mailbox_->closed) return Error::make(Errc::closed, "initiator");
   TRY(check_peer(peer));
   for (std::uint32_t i = 0; i < peers_.size(); ++i) {
@@ -104,10 +115,12 @@ SimInitiator::Peer* SimInitiator::find(PeerId peer) noexcept {
 void SimInitiator::remove_peer(PeerId peer) {
   Peer* const found = find(peer);
   if (found == nullptr || --found->references > 0) return;
+  MutexLock lock(state_.mutex);
   state_.abort(*mailbox_, found->address);
 }
 
 Status SimInitiator::post(const Operation& operation) {
+  MutexLock lock(state_.mutex);
   if (mailbox_->closed) return Error::make(Errc::closed, "initiator");
   const Peer* const peer = find(operation.peer);
   if (peer == nullptr) return Error::make(Errc::invalid_argument, "peer of the operation");
@@ -126,12 +139,14 @@ Status SimInitiator::post(const Operation& operation) {
 }
 
 void SimInitiator::abort(PeerId peer) {
+  MutexLock lock(state_.mutex);
   if (const Peer* const found = find(peer); found != nullptr) {
     state_.abort(*mailbox_, found->address);
   }
 }
 
 std::size_t SimInitiator::poll(std::span<Completion> out) {
+  MutexLock lock(state_.mutex);
   if (mailbox_->closed) return 0;
   if (mailbox_->ready.empty()) state_.step();
   std::size_t n = 0;
@@ -147,16 +162,21 @@ std::size_t SimInitiator::poll(std::span<Completion> out) {
 // Where nothing can happen any more the time passes, and without a limit there is nothing to wait
 // for: a test that waits for ever is told by its own loop.
 void SimInitiator::wait(int timeout_ms) {
-  const Instant end = state_.clock().now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
-  while (mailbox_->ready.empty() && !std::exchange(mailbox_->woken, false)) {
-    if (timeout_ms >= 0 && state_.clock().now() >= end) return;
+  Instant end{};
+  for (bool first = true;; first = false) {
+    MutexLock lock(state_.mutex);  // not held for long: others close and wake between two steps
+    const Instant now = state_.clock().now();
+    if (first) end = now + std::chrono::milliseconds(std::max(timeout_ms, 0));
+    if (!mailbox_->ready.empty() || std::exchange(mailbox_->woken, false)) return;
+    if (timeout_ms >= 0 && now >= end) return;
     if (state_.step()) continue;
-    if (timeout_ms >= 0) state_.clock().advance(end - state_.clock().now());
+    if (timeout_ms >= 0) state_.clock().advance(end - now);
     return;
   }
 }
 
 void SimInitiator::close() {
+  MutexLock lock(state_.mutex);
   if (std::exchange(mailbox_->closed, true)) return;
   state_.forget(*mailbox_);
   mailbox_->ready.clear();

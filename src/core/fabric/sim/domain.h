@@ -15,13 +15,14 @@ class SimRegistration final : public Registration {
  public:
   SimRegistration(SimNetwork::State& state, std::shared_ptr<Region> region)
       : state_(state), region_(std::move(region)) {}
-  ~SimRegistration() override { state_.close_region(*region_); }
+  ~SimRegistration() override { close().ignore(); }
 
   RKey key() const noexcept override { return region_->key; }
   RemoteAddr addr() const noexcept override { return region_->addr; }
   Length length() const noexcept override { return Length(region_->bytes.size()); }
   Access access() const noexcept override { return region_->access; }
   Status close() override {
+    MutexLock lock(state_.mutex);
     state_.close_region(*region_);
     return {};
   }
@@ -35,12 +36,13 @@ class SimTarget final : public TargetEndpoint {
  public:
   SimTarget(SimNetwork::State& state, std::shared_ptr<Listener> listener)
       : state_(state), listener_(std::move(listener)) {}
-  ~SimTarget() override { state_.close_listener(*listener_); }
+  ~SimTarget() override { close().ignore(); }
 
   const Address& address() const noexcept override { return listener_->address; }
   Result<bool> progress(int timeout_ms, int fd) override;
   Status add_peer(const Address& peer) override;
   Status close() override {
+    MutexLock lock(state_.mutex);
     state_.close_listener(*listener_);
     return {};
   }
@@ -62,9 +64,15 @@ class SimInitiator final : public Initiator {
   void abort(PeerId peer) override;
   std::size_t poll(std::span<Completion> out) override;
   void wait(int timeout_ms) override;
-  void wake() noexcept override { mailbox_->woken = true; }
+  void wake() noexcept override {
+    MutexLock lock(state_.mutex);
+    mailbox_->woken = true;
+  }
   int wait_fd() const noexcept override { return -1; }
-  std::size_t in_flight() const noexcept override { return mailbox_->in_flight; }
+  std::size_t in_flight() const noexcept override {
+    MutexLock lock(state_.mutex);
+    return mailbox_->in_flight;
+  }
   void close() override;
 
  private:
@@ -95,6 +103,8 @@ class SimDomain final : public Domain {
   void release_peer(const Address& /*peer*/) override {}
 
  private:
+  static std::uint32_t enter(SimNetwork::State& state);
+
   SimNetwork::State& state_;
   const std::uint32_t number_;
   DomainInfo info_;

@@ -359,10 +359,25 @@ void SimNetwork::State::drop(const Address& target) {
 SimNetwork::SimNetwork(ManualClock& clock, const SimOptions& options)
     : state_(std::make_unique<State>(clock, options)) {}
 SimNetwork::~SimNetwork() = default;
-bool SimNetwork::step() { return state_->step(); }
-void SimNetwork::stop(const Address& target, bool stopped) { state_->stop(target, stopped); }
-void SimNetwork::drop(const Address& target) { state_->drop(target); }
-std::size_t SimNetwork::moving() const noexcept { return state_->moving(); }
-const std::vector<SimEvent>& SimNetwork::trace() const noexcept { return state_->trace(); }
+bool SimNetwork::step() {
+  MutexLock lock(state_->mutex);
+  return state_->step();
+}
+void SimNetwork::stop(const Address& target, bool stopped) {
+  MutexLock lock(state_->mutex);
+  state_->stop(target, stopped);
+}
+void SimNetwork::drop(const Address& target) {
+  MutexLock lock(state_->mutex);
+  state_->drop(target);
+}
+std::size_t SimNetwork::moving() const noexcept {
+  MutexLock lock(state_->mutex);
+  return state_->moving();
+}
+const std::vector<SimEvent>& SimNetwork::trace() const noexcept {
+  MutexLock lock(state_->mutex);
+  return state_->trace();
+}
 
 }  // namespace farlift::fabric::sim

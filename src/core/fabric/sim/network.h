@@ -2,9 +2,11 @@
 //
 // Invariants: everything is kept in creation order and chosen by the one Prng, never by address in
 //             memory. An operation is in `operations_` while its bytes may move or its end is due.
-// Threads:    one. Errors: as core/fabric/fabric.h.
+// Threads:    any; whoever calls holds `mutex`, so a step and a close exclude each other: nothing
+//             moves by a registration whose close returned. Errors: as core/fabric/fabric.h.
 #pragma once
 
+#include "core/base/mutex.h"
 #include "core/base/prng.h"
 #include "core/fabric/sim/sim.h"
 
@@ -15,6 +17,7 @@
 
 namespace farlift::fabric::sim {
 
+// `open` is guarded by the network's mutex, the rest does not change.
 struct Region {
   std::uint32_t domain = 0;
   RKey key;
@@ -24,6 +27,7 @@ struct Region {
   bool open = true;
 };
 
+// `open` and `stopped` are guarded by the network's mutex, the rest does not change.
 struct Listener {
   std::uint32_t domain = 0;
   Address address;
@@ -31,7 +35,7 @@ struct Listener {
   bool stopped = false;
 };
 
-// Where completions of one initiator gather.
+// Where completions of one initiator gather. Guarded by the network's mutex.
 struct Mailbox {
   std::deque<Completion> ready;
   std::size_t in_flight = 0;  // posted and not polled
@@ -43,26 +47,30 @@ class SimNetwork::State {
  public:
   State(ManualClock& clock, const SimOptions& options);
 
-  ManualClock& clock() noexcept { return clock_; }
-  const SimOptions& options() const noexcept { return options_; }
-  std::uint32_t add_domain() noexcept { return next_domain_++; }
+  Mutex mutex;
 
-  std::shared_ptr<Region> add_region(std::uint32_t domain, const MemoryRef& memory, Access access);
-  void close_region(Region& region);
-  std::shared_ptr<Listener> add_listener(std::uint32_t domain, std::uint16_t port);
-  void close_listener(Listener& listener);
-  Address next_address(std::uint32_t domain, std::uint16_t port);
+  ManualClock& clock() noexcept REQUIRES(mutex) { return clock_; }
+  const SimOptions& options() const noexcept { return options_; }
+  std::uint32_t add_domain() noexcept REQUIRES(mutex) { return next_domain_++; }
+
+  std::shared_ptr<Region> add_region(std::uint32_t domain, const MemoryRef& memory, Access access)
+      REQUIRES(mutex);
+  void close_region(Region& region) REQUIRES(mutex);
+  std::shared_ptr<Listener> add_listener(std::uint32_t domain, std::uint16_t port) REQUIRES(mutex);
+  void close_listener(Listener& listener) REQUIRES(mutex);
+  Address next_address(std::uint32_t domain, std::uint16_t port) REQUIRES(mutex);
 
   void post(const std::shared_ptr<Mailbox>& mailbox, const Address& peer,
-            const Operation& operation, Duration connect_deadline);
-  void abort(const Mailbox& mailbox, const Address& peer);
-  void forget(const Mailbox& mailbox);  // its initiator closed: nothing of it moves any more
+            const Operation& operation, Duration connect_deadline) REQUIRES(mutex);
+  void abort(const Mailbox& mailbox, const Address& peer) REQUIRES(mutex);
+  // Its initiator closed: nothing of it moves any more.
+  void forget(const Mailbox& mailbox) REQUIRES(mutex);
 
-  bool step();
-  void stop(const Address& target, bool stopped);
-  void drop(const Address& target);
-  std::size_t moving() const noexcept { return operations_.size(); }
-  const std::vector<SimEvent>& trace() const noexcept { return trace_; }
+  bool step() REQUIRES(mutex);
+  void stop(const Address& target, bool stopped) REQUIRES(mutex);
+  void drop(const Address& target) REQUIRES(mutex);
+  std::size_t moving() const noexcept REQUIRES(mutex) { return operations_.size(); }
+  const std::vector<SimEvent>& trace() const noexcept REQUIRES(mutex) { return trace_; }
 
  private:
   enum class Phase : std::uint8_t { connect, check, move, acknowledge, abort };
@@ -90,35 +98,36 @@ class SimNetwork::State {
   bool same_link(const Active& a, const Active& b) const noexcept {
     return a.mailbox == b.mailbox && a.peer == b.peer;
   }
-  bool runnable(std::size_t index) const;
-  void advance(std::size_t index);
-  void connect(std::size_t index);
-  void check(std::size_t index);
-  void move(std::size_t index);
-  bool meet_doom(std::size_t index);
-  void refuse(std::size_t index);
-  void end_link(std::size_t index, Errc code);  // it and everything on the same link
-  void report(Active& active, const Status& status);
-  void finish(std::size_t index, const Status& status);
-  void cut(Active& active);
-  void later(Active& active);
-  Doom draw_doom();
-  std::shared_ptr<Region> find_region(const Active& active) const;
-  std::shared_ptr<Listener> find_listener(const Address& address) const;
+  bool runnable(std::size_t index) const REQUIRES(mutex);
+  void advance(std::size_t index) REQUIRES(mutex);
+  void connect(std::size_t index) REQUIRES(mutex);
+  void check(std::size_t index) REQUIRES(mutex);
+  void move(std::size_t index) REQUIRES(mutex);
+  bool meet_doom(std::size_t index) REQUIRES(mutex);
+  void refuse(std::size_t index) REQUIRES(mutex);
+  // It and everything on the same link.
+  void end_link(std::size_t index, Errc code) REQUIRES(mutex);
+  void report(Active& active, const Status& status) REQUIRES(mutex);
+  void finish(std::size_t index, const Status& status) REQUIRES(mutex);
+  void cut(Active& active) REQUIRES(mutex);
+  void later(Active& active) REQUIRES(mutex);
+  Doom draw_doom() REQUIRES(mutex);
+  std::shared_ptr<Region> find_region(const Active& active) const REQUIRES(mutex);
+  std::shared_ptr<Listener> find_listener(const Address& address) const REQUIRES(mutex);
   void note(SimEvent::What what, std::uint64_t operation, std::uint64_t offset = 0,
-            std::uint64_t length = 0, Errc code = Errc{});
+            std::uint64_t length = 0, Errc code = Errc{}) REQUIRES(mutex);
 
-  ManualClock& clock_;
+  ManualClock& clock_ GUARDED_BY(mutex);
   const SimOptions options_;
-  Prng prng_;
-  std::uint32_t next_domain_ = 0;
-  std::uint64_t next_operation_ = 1;
-  std::map<std::uint32_t, std::uint16_t> next_port_;
-  std::vector<std::shared_ptr<Region>> regions_;  // open ones
-  std::vector<std::pair<std::uint32_t, RKey>> closed_keys_;
-  std::vector<std::shared_ptr<Listener>> listeners_;  // open ones
-  std::vector<std::unique_ptr<Active>> operations_;
-  std::vector<SimEvent> trace_;
+  Prng prng_ GUARDED_BY(mutex);
+  std::uint32_t next_domain_ GUARDED_BY(mutex) = 0;
+  std::uint64_t next_operation_ GUARDED_BY(mutex) = 1;
+  std::map<std::uint32_t, std::uint16_t> next_port_ GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<Region>> regions_ GUARDED_BY(mutex);  // open ones
+  std::vector<std::pair<std::uint32_t, RKey>> closed_keys_ GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<Listener>> listeners_ GUARDED_BY(mutex);  // open ones
+  std::vector<std::unique_ptr<Active>> operations_ GUARDED_BY(mutex);
+  std::vector<SimEvent> trace_ GUARDED_BY(mutex);
 };
 
 }  // namespace farlift::fabric::sim

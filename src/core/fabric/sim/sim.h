@@ -12,7 +12,8 @@
 // Invariants: the same seed, options and calls give the same trace, byte for byte. The contract of
 //             fabric.h holds unless a knob of SimFaults says otherwise. Nothing sleeps: waiting
 //             moves the clock.
-// Threads:    one for everything made from a network, wake() included.
+// Threads:    as core/fabric/fabric.h; the same trace needs one thread for everything made from a
+//             network. SimNetwork: any, but for trace(): while nothing else runs.
 // Errors:     as core/fabric/fabric.h.
 #pragma once
 
