@@ -30,6 +30,38 @@ SANITIZER_OPTIONS = {
 }
 
 
+class SanitizerReports:
+    """What the sanitizers of all processes wrote, wherever their stderr went: a server that a test kills or restarts
+    takes its log with it, and a report there must not be lost. A report is a failure, whatever the test said."""
+
+    LINES_MAX = 80
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.seen = set()
+
+    def options(self):
+        """The environment of a sanitized run. The runtime adds the program's name and its pid to the path."""
+        into = f":log_path={self.folder}/report:log_exe_name=1"
+        return {name: value if name.startswith("LSAN") else value + into for name, value in SANITIZER_OPTIONS.items()}
+
+    def collect(self, tally):
+        if not os.path.isdir(self.folder):
+            return
+        for name in sorted(set(os.listdir(self.folder)) - self.seen):
+            self.seen.add(name)
+            with open(os.path.join(self.folder, name), encoding="utf-8", errors="replace") as file:
+                lines = file.read().splitlines()
+            summary = [line for line in lines if line.startswith("SUMMARY:") or "runtime error:" in line]
+            tally.failed.append(f"sanitizer: {name}: {summary[0] if summary else 'no summary'}")
+            print(f"-- sanitizer report {os.path.join(self.folder, name)}")
+            for line in lines[:self.LINES_MAX]:
+                print("   " + line)
+            if len(lines) > self.LINES_MAX:
+                print(f"   ... and {len(lines) - self.LINES_MAX} lines")
+        sys.stdout.flush()
+
+
 class Tally:
     """What passed, failed and was skipped, and the names behind the last two."""
 
@@ -202,7 +234,7 @@ def run_pytest(options, env, work, tally, folders, title, python=PYTHON, sanitiz
     if options.sanitizer_preload and sanitized:
         # libstdc++ as well: the runtime looks for its throw when it starts, and Python brings none.
         env = dict(env, LD_PRELOAD=options.sanitizer_preload + " libstdc++.so.6", PYTHONMALLOC="malloc",
-                   ASAN_OPTIONS=SANITIZER_OPTIONS["ASAN_OPTIONS"].replace("detect_leaks=1", "detect_leaks=0"))
+                   ASAN_OPTIONS=env["ASAN_OPTIONS"] + ":detect_leaks=0")
     code = None
     for line in stream(command, env, os.path.join(options.build, "pytest.log")):
         if isinstance(line, int):
@@ -286,7 +318,7 @@ def remove_left_behind(work, shared_before, tally):
             tally.failed.append(f"left behind: temporary {name}")
 
 
-def environment(options, work):
+def environment(options, work, reports):
     env = dict(os.environ, TMPDIR=os.path.join(work, "tmp"), LC_ALL="C.UTF-8", PYTHONDONTWRITEBYTECODE="1", PYTHONUNBUFFERED="1",
                FARLIFT_BUILD=options.build,
                FARLIFT_MODULE=os.path.join(options.build, "lib", "libfarlift_blob.so"),
@@ -296,7 +328,7 @@ def environment(options, work):
     if options.mode in ("long", "full"):
         env.update(FARLIFT_LONG="1", RC_PARAMS=LONG_RC_PARAMS)
     if options.preset in ("asan", "tsan"):
-        env.update(SANITIZER_OPTIONS, FARLIFT_SANITIZER=options.preset,
+        env.update(reports.options(), FARLIFT_SANITIZER=options.preset,
                    FARLIFT_SERVER_PRELOAD=options.sanitizer_preload)
     return env
 
@@ -325,13 +357,17 @@ def main():
     options = parser.parse_args()
     options.build = os.path.abspath(options.build)
     options.sanitizer_preload = preload_of(options)
+    reports = SanitizerReports(os.path.join(options.build, "sanitizer-reports"))
+    shutil.rmtree(reports.folder, ignore_errors=True)
+    os.makedirs(reports.folder)
     tally, started, shared_before = Tally(), time.monotonic(), shared_memory()
     adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = tempfile.mkdtemp(prefix="flt.")
     try:
-        env = environment(options, work)
+        env = environment(options, work, reports)
         run_ctest(options, env, work, tally)
+        reports.collect(tally)
         run_pytest(options, env, work, tally, ["tests/tools"], "tests of the tools", sanitized=False)
         if options.mode != "quick":
             python = PYTHON
@@ -349,6 +385,7 @@ def main():
         if options.fuzz_build:
             run_fuzz(options, env, tally)
         reap_left_behind(tally)
+        reports.collect(tally)
         remove_left_behind(work, shared_before, tally)
     finally:
         reap_left_behind(tally)

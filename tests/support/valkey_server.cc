@@ -111,8 +111,10 @@ bool ServerProcess::spawn(const std::vector<std::string>& arguments, std::string
   std::vector<std::string> words;
   if (const char* preload = ::getenv("FARLIFT_SERVER_PRELOAD");
       preload != nullptr && preload[0] != '\0') {
+    const char* options = ::getenv("ASAN_OPTIONS");
     words = {"env", std::string("LD_PRELOAD=") + preload,
-             "ASAN_OPTIONS=detect_leaks=0:abort_on_error=1"};
+             std::string("ASAN_OPTIONS=") + (options != nullptr ? options : "abort_on_error=1") +
+                 ":detect_leaks=0"};
   }
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
