@@ -218,3 +218,17 @@ def test_run_fuzz_reports_a_target_that_fails_and_one_that_reaches_nothing(tmp_p
     assert done.returncode == 1 and re.search(r"^6 passed, 2 failed, 0 skipped$", done.stdout, re.M)
     done = fuzz_build(tmp_path, FINDS_ALL, "exit 0\n")
     assert done.returncode == 1 and "FAILED: reach of codec" in done.stdout
+
+
+def test_a_sanitizer_report_fails_the_run_once(tmp_path):
+    run_tests = load("run_tests")
+    reports, tally = run_tests.SanitizerReports(str(tmp_path)), run_tests.Tally()
+    for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"):
+        assert f"log_path={tmp_path}/report" in reports.options()[name]
+    reports.collect(tally)
+    assert tally.failed == []
+    plant(tmp_path, "report.valkey-server.7", "====\nWARNING: ThreadSanitizer: data race\n" + "  #0 f\n" * 200
+          + "SUMMARY: ThreadSanitizer: data race a.cc:1 in f\n")
+    reports.collect(tally)
+    reports.collect(tally)
+    assert tally.failed == ["sanitizer: report.valkey-server.7: SUMMARY: ThreadSanitizer: data race a.cc:1 in f"]
