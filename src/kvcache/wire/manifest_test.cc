@@ -68,7 +68,8 @@ TEST(KvManifest, signed_nonsense_is_refused) {
   const Keyring ring = some_ring();
   const auto resigned = [&](const std::function<void(Bytes&)>& change) {
     Bytes bytes = encode_manifest(some_manifest(2), ring.signing(), "t1", "g");
-    bytes.resize(bytes.size() - sizeof(Tag));
+    // Not resize(): g++ 12 with sanitizers takes the difference for one that may wrap.
+    bytes.erase(bytes.end() - static_cast<std::ptrdiff_t>(sizeof(Tag)), bytes.end());
     change(bytes);
     Sink sink;
     sink.raw(bytes_of({"okv/1/manifest\0", 15})).lp("t1").lp("g").lp(bytes);

@@ -16,11 +16,7 @@
 namespace farlift::fabric::sim {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-const std::uint64_t kSeeds = testing::repeats(300u, 6000u);  // slow, and only one thread to watch
-#else
 const std::uint64_t kSeeds = testing::repeats(1500u, 30'000u);
-#endif
 const std::uint64_t kEngineSeeds = testing::repeats(300u, 6000u);
 constexpr std::byte kCanary{0xcc};
 constexpr std::byte kPoison{0xee};
