@@ -158,6 +158,22 @@ struct KvGroup {
   std::vector<KvGroupEntry> entries;
 };
 
+// A data node as the directory announces it: a hint, not a proof.
+struct KvNode {
+  std::uint64_t id = 0;
+  std::uint64_t incarnation = 0;
+  std::string host;
+  std::uint16_t port = 0;
+  bool draining = false;
+  std::uint64_t free_bytes = 0;
+  std::uint64_t up_seconds = 0;
+  std::vector<std::string> providers;  // one a rail
+};
+struct KvNodeStatistics {
+  KvStatus status = KvStatus::unreachable;
+  std::vector<std::pair<std::string, std::uint64_t>> counters;  // when ok
+};
+
 class FARLIFT_API KvClient {
  public:
   static Expected<KvClient> create(KvOptions options);
@@ -185,6 +201,14 @@ class FARLIFT_API KvClient {
   KvGroup write_group(std::string_view group, std::span<const std::string_view> keys,
                       std::uint64_t version = 1);
   KvGroup read_group(std::string_view group);
+
+  // For operators. nodes(): those with a live record. rotate(): one arena, or all of the tenant's;
+  // returns when the node has begun. drain(): the node takes no more values, moves hot ones to
+  // others, and leaves.
+  Expected<std::vector<KvNode>> nodes();
+  KvNodeStatistics node_statistics(std::uint64_t node);
+  KvStatus rotate(std::uint64_t node, std::optional<std::uint32_t> arena = std::nullopt);
+  KvStatus drain(std::uint64_t node);
 
   // Reads the key file again: new keys are added, those that are gone are dropped.
   Expected<void> reload_keys();

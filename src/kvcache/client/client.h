@@ -137,6 +137,16 @@ class Client {
                            std::function<void(Group)> done) = 0;
   virtual void read_group(std::string group, std::function<void(Group)> done) = 0;
 
+  // For operators: a frame for one node, and its answer's body when `outcome` is ok.
+  struct Answer {
+    Outcome outcome = Outcome::unreachable;
+    Bytes body;
+  };
+  virtual void command(NodeId node, FrameType type, Bytes body,
+                       std::function<void(Answer)> done) = 0;
+  // The nodes with a live record, as the directory says: a hint.
+  virtual void list_nodes(std::function<void(Result<std::vector<NodeRecord>>)> done) = 0;
+
   // Rotation of the tenant's secret (spec kv 10): a key that is added signs from now on; what was
   // verified under a dropped one is forgotten.
   virtual Status add_key(KeyId id, ByteView secret) = 0;

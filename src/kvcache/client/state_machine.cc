@@ -70,7 +70,8 @@ StateMachine::StateMachine(const Environment& environment, ClientOptions options
       reader_(core_, draw(environment_)),
       writer_(core_, nodes_),
       remover_(core_, nodes_),
-      groups_(core_) {
+      groups_(core_),
+      commander_(core_) {
   environment_.random(link_context_.client_id);
   core_.client_id = link_context_.client_id;
   if (options_.hash_threads > 0) {
@@ -85,6 +86,7 @@ StateMachine::~StateMachine() {
   writer_.end_all();
   remover_.end_all();
   groups_.end_all();
+  commander_.end_all();
   while (report()) {
   }
   landings_->close_all();
@@ -153,6 +155,18 @@ void StateMachine::read_group(std::string group, std::function<void(Group)> done
   groups_.read(std::move(group), std::move(done));
 }
 
+void StateMachine::command(NodeId node, FrameType type, Bytes body,
+                           std::function<void(Answer)> done) {
+  commander_.start(node, type, std::move(body), std::move(done));
+}
+
+void StateMachine::list_nodes(std::function<void(Result<std::vector<NodeRecord>>)> done) {
+  nodes_.forget();
+  nodes_.ask([this, done = std::move(done)](const Result<std::vector<NodeRecord>>& nodes) {
+    core_.report([done, nodes] { done(nodes); });
+  });
+}
+
 Status StateMachine::add_key(KeyId id, ByteView secret) {
   const bool development = keys_.is_development();
   TRY(keys_.add(id, secret));
@@ -179,6 +193,7 @@ bool StateMachine::step() {
   moved = environment_.directory.step() || moved;
   moved = links_.step_frames() || moved;
   moved = remover_.step() || moved;
+  moved = commander_.step() || moved;
   moved = writer_.step() || moved;
   moved = reader_.step() || moved;
   moved = resolver_.step() || moved;
@@ -207,7 +222,7 @@ std::vector<int> StateMachine::wait_fds() const {
 Instant StateMachine::next_deadline() const {
   constexpr Duration kPollEvery = std::chrono::milliseconds(1);  // where there is no descriptor
   Instant next = std::min({links_.next_deadline(), reader_.next_deadline(), writer_.next_deadline(),
-                           remover_.next_deadline()});
+                           remover_.next_deadline(), commander_.next_deadline()});
   if (links_.must_poll()) next = std::min(next, environment_.clock.now() + kPollEvery);
   if (writer_.hashing()) next = environment_.clock.now();
   return next;

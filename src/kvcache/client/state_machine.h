@@ -3,6 +3,7 @@
 // Threads and errors: as client.h.
 #pragma once
 
+#include "kvcache/client/commander.h"
 #include "kvcache/client/core.h"
 #include "kvcache/client/groups.h"
 #include "kvcache/client/node_list.h"
@@ -39,6 +40,8 @@ class StateMachine final : public Client {
   void write_group(std::string group, std::uint64_t version, std::vector<Bytes> keys,
                    std::function<void(Group)> done) override;
   void read_group(std::string group, std::function<void(Group)> done) override;
+  void command(NodeId node, FrameType type, Bytes body, std::function<void(Answer)> done) override;
+  void list_nodes(std::function<void(Result<std::vector<NodeRecord>>)> done) override;
   Status add_key(KeyId id, ByteView secret) override;
   Status drop_key(KeyId id) override;
   void replace_keys(Keyring keys) override;
@@ -69,6 +72,7 @@ class StateMachine final : public Client {
   Writer writer_;
   Remover remover_;
   Groups groups_;
+  Commander commander_;
 };
 
 }  // namespace farlift::kv::client

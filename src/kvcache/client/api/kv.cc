@@ -125,6 +125,39 @@ KvGroup run_group(
   return out;
 }
 
+kv::Client::Answer command(KvCore& core, std::uint64_t node, kv::FrameType type, kv::Bytes body) {
+  kv::Client::Answer answer;
+  if (unfit(core) != nullptr) return {kv::Outcome::bad_arg, {}};
+  Loop::Call call(1);
+  const bool ran = core.loop->run(call, [&](kv::Client& client) {
+    client.command(kv::NodeId(node), type, std::move(body), [&](kv::Client::Answer told) {
+      answer = std::move(told);
+      call.part_done();
+    });
+  });
+  if (!ran) answer.outcome = kv::Outcome::timeout;
+  return answer;
+}
+
+KvStatus outcome_of(const kv::Client::Answer& answer) {
+  if (answer.outcome != kv::Outcome::ok) return status_of(answer.outcome);
+  const auto reply = kv::decode_outcome(answer.body);
+  return reply.ok() ? status_of(reply->outcome) : KvStatus::unreachable;
+}
+
+KvNode node_of(const kv::NodeRecord& record) {
+  KvNode node;
+  node.id = record.node.raw();
+  node.incarnation = record.incarnation.raw();
+  node.host = record.host;
+  node.port = record.port;
+  node.draining = record.state == kv::NodeRecord::State::draining;
+  node.free_bytes = record.free_bytes;
+  node.up_seconds = record.up_seconds;
+  for (const kv::RailRecord& rail : record.rails) node.providers.push_back(rail.provider);
+  return node;
+}
+
 }  // namespace
 
 const char* to_string(KvStatus status) noexcept {
@@ -260,6 +293,43 @@ KvGroup KvClient::read_group(std::string_view group) {
   return run_group(*core_, [&](kv::Client& client, auto done) {
     client.read_group(std::string(group), std::move(done));
   });
+}
+
+Expected<std::vector<KvNode>> KvClient::nodes() {
+  if (const char* why = unfit(*core_)) return ClientError{ErrorKind::closing, why};
+  Result<std::vector<kv::NodeRecord>> list = Error::make(Errc::closed, "kv client");
+  Loop::Call call(1);
+  core_->loop->run(call, [&](kv::Client& client) {
+    client.list_nodes([&](const Result<std::vector<kv::NodeRecord>>& told) {
+      list = told;
+      call.part_done();
+    });
+  });
+  if (!list.ok()) {
+    if (list.code() == Errc::closed) return ClientError{ErrorKind::closing, "the client is closed"};
+    return ClientError{ErrorKind::connection,
+                       "the directory does not answer: " + list.error().describe()};
+  }
+  std::vector<KvNode> nodes;
+  for (const kv::NodeRecord& record : *list) nodes.push_back(node_of(record));
+  return nodes;
+}
+
+KvNodeStatistics KvClient::node_statistics(std::uint64_t node) {
+  const auto answer = command(*core_, node, kv::FrameType::stat, {});
+  if (answer.outcome != kv::Outcome::ok) return {status_of(answer.outcome), {}};
+  auto reply = kv::decode_stat_reply(answer.body);
+  if (!reply.ok()) return {KvStatus::unreachable, {}};
+  return {KvStatus::ok, std::move(reply->counters)};
+}
+
+KvStatus KvClient::rotate(std::uint64_t node, std::optional<std::uint32_t> arena) {
+  const kv::RotateRequest request{kv::ArenaId(arena.value_or(0)), !arena.has_value()};
+  return outcome_of(command(*core_, node, kv::FrameType::rotate, encode(request)));
+}
+
+KvStatus KvClient::drain(std::uint64_t node) {
+  return outcome_of(command(*core_, node, kv::FrameType::drain, {}));
 }
 
 Expected<void> KvClient::reload_keys() {
