@@ -2,7 +2,9 @@
 
 #include "apps/connect.h"
 #include "apps/console.h"
+#include "apps/demo_kv.h"
 #include "apps/files.h"
+#include "apps/private_node.h"
 #include "apps/server.h"
 #include "apps/stack.h"
 #include "core/base/prng.h"
@@ -21,6 +23,7 @@ namespace farlift::apps {
 namespace {
 
 struct Row {
+  std::string door = "blob";
   std::string file;
   std::uint64_t bytes = 0;
   double set_s = 0;
@@ -116,7 +119,7 @@ void show(const DemoOptions& options, const std::vector<Row>& rows) {
     items.reserve(rows.size());
     for (const Row& row : rows) {
       items.push_back(JsonObject()
-                          .text("door", "blob")
+                          .text("door", row.door)
                           .text("file", row.file)
                           .integer("bytes", static_cast<std::int64_t>(row.bytes))
                           .number("set_gb_per_s", static_cast<double>(row.bytes) / row.set_s / 1e9)
@@ -128,9 +131,9 @@ void show(const DemoOptions& options, const std::vector<Row>& rows) {
     print(json_list(items, true) + "\n");
     return;
   }
-  Table table({"door", "file", "size", "RDMA_SET", "RDMA_GET", "checked"});
+  Table table({"door", "file", "size", "put", "got", "checked"});
   for (const Row& row : rows) {
-    table.add({"blob", base_name(row.file), human_bytes(row.bytes),
+    table.add({row.door, base_name(row.file), human_bytes(row.bytes),
                human_rate(static_cast<double>(row.bytes) / row.set_s),
                human_rate(static_cast<double>(row.bytes) / row.get_s),
                fmt::format("every byte, CRC-32C {:08x}", row.checksum)});
@@ -138,7 +141,34 @@ void show(const DemoOptions& options, const std::vector<Row>& rows) {
   print("\n" + table.text() + "\n");
 }
 
-Outcome<std::vector<Row>> lift_all(const DemoOptions& options, const ConnectOptions& where,
+struct Where {
+  ConnectOptions blob;
+  KvConnect kv;
+};
+
+Outcome<void> lift_all_kv(const KvConnect& where, const std::vector<std::string>& files,
+                          const std::string& folder, Progress& progress, std::vector<Row>& rows) {
+  progress.restart("connecting to the data node", 0);
+  Outcome<KvClient> client = connect_kv(where);
+  if (!client) return fail(client.error());
+  for (const std::string& file : files) {
+    progress.restart("lifting blocks of " + file, 0);
+    const std::string key = fmt::format("demo:{}", base_name(file));
+    Outcome<KvRow> lifted = lift_kv(*client, where, file, key, folder);
+    if (!lifted) return fail(lifted.error());
+    Row row;
+    row.door = "kvcache";
+    row.file = file;
+    row.bytes = lifted->bytes;
+    row.set_s = lifted->put_s;
+    row.get_s = lifted->get_s;
+    row.checksum = lifted->checksum;
+    rows.push_back(std::move(row));
+  }
+  return {};
+}
+
+Outcome<std::vector<Row>> lift_all(const DemoOptions& options, const Where& where,
                                    const std::string& folder) {
   Progress progress("connecting", 0, options.quiet || options.json);
   std::vector<std::string> files = options.files.empty() ? default_files() : options.files;
@@ -149,7 +179,7 @@ Outcome<std::vector<Row>> lift_all(const DemoOptions& options, const ConnectOpti
     files.push_back(generated);
   }
   std::uint64_t beats = 0;
-  Outcome<Client> client = connect(where, [&] { progress.at(++beats); });
+  Outcome<Client> client = connect(where.blob, [&] { progress.at(++beats); });
   if (!client) return fail(client.error());
   std::vector<Row> rows;
   for (const std::string& file : files) {
@@ -158,6 +188,8 @@ Outcome<std::vector<Row>> lift_all(const DemoOptions& options, const ConnectOpti
     if (!row) return fail(row.error());
     rows.push_back(std::move(*row));
   }
+  if (Outcome<void> done = lift_all_kv(where.kv, files, folder, progress, rows); !done)
+    return fail(done.error());
   return rows;
 }
 
@@ -168,8 +200,11 @@ int run_kept(const DemoOptions& options) {
   up.directory = options.directory.empty() ? folder->path() + "-stack" : options.directory;
   Outcome<Stack> stack = start_detached(up);
   if (!stack) return report(stack.error(), options.json);
-  ConnectOptions where;
-  where.directory = up.directory;
+  Where where;
+  where.blob.directory = up.directory;
+  where.kv.valkey = {fmt::format("{}:{}", stack->host, stack->port)};
+  where.kv.tenant = stack->tenant;
+  where.kv.key_file = stack->key_file;
   Outcome<std::vector<Row>> rows = lift_all(options, where, folder->path());
   if (!rows) {
     up.quiet = true;
@@ -187,7 +222,7 @@ int run_demo(const DemoOptions& options) {
   Outcome<TempFolder> folder = TempFolder::make();
   if (!folder) return report(folder.error(), options.json);
   say(options.quiet || options.json,
-      "starting a private valkey-server with the module on loopback");
+      "starting a private valkey-server with the module, and a data node, on loopback");
   ServerOptions wanted;
   wanted.directory = folder->path() + "/stack";
   wanted.module = {{"fabric-interfaces", "lo"}};
@@ -195,9 +230,18 @@ int run_demo(const DemoOptions& options) {
     return report(made.error(), options.json);
   Outcome<std::unique_ptr<PrivateServer>> server = PrivateServer::start(wanted);
   if (!server) return report(server.error(), options.json);
-  ConnectOptions where;
-  where.port = (*server)->port();
+  PrivateNodeOptions node_wanted;
+  node_wanted.directory = wanted.directory;
+  node_wanted.valkey_port = (*server)->port();
+  Outcome<std::unique_ptr<PrivateNode>> node = PrivateNode::start(node_wanted);
+  if (!node) return report(node.error(), options.json);
+  Where where;
+  where.blob.port = (*server)->port();
+  where.kv.valkey = {fmt::format("127.0.0.1:{}", (*server)->port())};
+  where.kv.tenant = kPrivateTenant;
+  where.kv.key_file = (*node)->key_file();
   Outcome<std::vector<Row>> rows = lift_all(options, where, folder->path());
+  (*node)->stop();
   (*server)->stop();
   if (!rows) return report(rows.error(), options.json);
   show(options, *rows);

@@ -2,7 +2,9 @@
 #include "apps/bench/bench.h"
 #include "apps/console.h"
 #include "apps/demo.h"
+#include "apps/demo_kv.h"
 #include "apps/doctor.h"
+#include "apps/kv.h"
 #include "apps/node.h"
 #include "apps/stack.h"
 #include "apps/transfer.h"
@@ -55,7 +57,8 @@ void add_connect_options(CLI::App& app, ConnectOptions& o) {
 }
 
 void add_up(CLI::App& root, UpOptions& o, std::function<int()>& run) {
-  CLI::App* app = root.add_subcommand("up", "Run a private valkey-server with the module");
+  CLI::App* app =
+      root.add_subcommand("up", "Run a private valkey-server with the module, and a data node");
   app->footer(
       "\nRuns in the foreground until Ctrl-C or SIGTERM; its data stays in --dir. In --dir lie "
       "farlift.json\n"
@@ -79,6 +82,11 @@ void add_up(CLI::App& root, UpOptions& o, std::function<int()>& run) {
                   "NAME=VALUE, any setting of valkey.conf; may be repeated");
   app->add_option("--module-set", o.module_settings,
                   "NAME=VALUE, any largeobj. setting; may be repeated");
+  app->add_option("--kv-quota", o.kv_quota, "Memory of the data node, e.g. 1g")
+      ->capture_default_str();
+  app->add_option("--kv-arena-size", o.kv_arena_size, "Size of one of its arenas")
+      ->capture_default_str();
+  app->add_flag("--no-node", o.no_node, "No data node, the blob door only");
   app->add_flag("--no-save", o.no_save, "Do not save the data at the end");
   CLI::Option* detach = app->add_flag("--detach", o.detach, "Go to the background once it answers");
   CLI::Option* stop = app->add_flag("--stop", o.stop, "Stop what runs in --dir")->excludes(detach);
@@ -200,6 +208,88 @@ void add_node(CLI::App& root, NodeCommand& o, std::function<int()>& run) {
   app->callback([&o, &run] { run = [&o] { return run_node(o); }; });
 }
 
+void add_kv_connect(CLI::App& app, KvConnect& o) {
+  const char* group = "Cache";
+  app.add_option("--dir", o.directory, "Directory of `farlift up`; finds server, tenant and keys")
+      ->group(group);
+  app.add_option("--valkey", o.valkey,
+                 "HOST:PORT of the directory; with --cluster and --sentinel several")
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--cluster", o.cluster, "--valkey are nodes of a cluster")->group(group);
+  app.add_option("--sentinel", o.sentinel_primary, "--valkey are sentinels; the primary's name")
+      ->group(group);
+  app.add_option("--user", o.username, "User name")->group(group);
+  app.add_option("--password", o.password,
+                 "Password; better in the environment as FARLIFT_PASSWORD")
+      ->group(group);
+  app.add_option("--tenant", o.tenant, "Tenant")->group(group);
+  CLI::Option* keys =
+      app.add_option("--keys", o.key_file, "Key ring: lines '<key id> <64 hex digits>'")
+          ->group(group);
+  app.add_flag("--development", o.development, "No key ring: nothing is signed, nothing is checked")
+      ->excludes(keys)
+      ->group(group);
+  app.add_option("--provider", o.provider, "soft (no card), tcp (libfabric), verbs, efa")
+      ->check(CLI::IsMember({"soft", "tcp", "verbs", "efa"}))
+      ->capture_default_str()
+      ->group("Fabric");
+  app.add_option("--interface", o.interfaces, "A rail: interface or card; may be repeated")
+      ->group("Fabric");
+}
+
+CLI::App* add_kv_verb(CLI::App& kv, KvCommand& o, KvCommand::Verb verb, const char* name,
+                      const char* text, std::function<int()>& run) {
+  CLI::App* app = kv.add_subcommand(name, text);
+  add_kv_connect(*app, o.connect);
+  app->add_flag("--json", o.json, "Answer in JSON");
+  app->add_flag("--quiet", o.quiet, "Say nothing but errors");
+  app->callback([&o, &run, verb] {
+    o.verb = verb;
+    run = [&o] { return run_kv(o); };
+  });
+  return app;
+}
+
+void add_kv(CLI::App& root, KvCommand& o, std::function<int()>& run) {
+  CLI::App* kv =
+      root.add_subcommand("kv", "The one-sided cache: values straight out of a node's memory")
+          ->require_subcommand(1);
+  using Verb = KvCommand::Verb;
+  CLI::App* put = add_kv_verb(*kv, o, Verb::put, "put", "Store a file; the node fetches it", run);
+  put->add_option("key", o.key, "Key, 1 to 1024 bytes")->required();
+  put->add_option("file", o.file, "File")->required();
+  put->add_flag_callback(
+      "--replace", [&o] { o.mode = "replace"; }, "Replace a value that is there");
+  put->add_flag("--push", o.push,
+                "Write it into the node instead; needs a rail that can be fenced");
+  CLI::App* get =
+      add_kv_verb(*kv, o, Verb::get, "get", "Read a value into a file, one-sidedly", run);
+  get->add_option("key", o.key, "Key")->required();
+  get->add_option("file", o.file, "File; appears only when it is whole and checked")->required();
+  CLI::App* rm = add_kv_verb(*kv, o, Verb::remove, "rm", "Remove a key", run);
+  rm->add_option("key", o.key, "Key")->required();
+  CLI::App* stat = add_kv_verb(*kv, o, Verb::stat, "stat",
+                               "Length and version of a key, or counters of nodes", run);
+  stat->add_option("key", o.key, "Key; without it: the nodes' counters");
+  stat->add_option("--node", o.node, "One node only");
+  CLI::App* ls = add_kv_verb(*kv, o, Verb::list, "ls", "List the data nodes", run);
+  ls->add_option("--node", o.node, "One node only");
+  CLI::App* rotate = add_kv_verb(*kv, o, Verb::rotate, "rotate",
+                                 "Rotate arenas: their values go, their memory is fenced", run);
+  rotate->add_option("--node", o.node, "One node only");
+  rotate->add_option("--arena", o.arena, "One arena only; default: all of the tenant's");
+  CLI::App* drain = add_kv_verb(*kv, o, Verb::drain, "drain",
+                                "Empty a node: hot values move, then it leaves", run);
+  drain->add_option("--node", o.node, "Node")->required();
+  // The reading process of the demo.
+  CLI::App* compare = kv->add_subcommand("compare", "")->group("");
+  add_kv_connect(*compare, o.connect);
+  compare->add_option("key", o.key)->required();
+  compare->add_option("file", o.file)->required();
+  compare->callback([&o, &run] { run = [&o] { return run_kv_compare(o); }; });
+}
+
 void add_doctor(CLI::App& root, DoctorOptions& o, std::function<int()>& run) {
   CLI::App* app =
       root.add_subcommand("doctor", "Tell what this machine can do, and what to do about the rest");
@@ -253,6 +343,7 @@ int main(int argc, char** argv) {
   DemoOptions demo;
   std::string demo_size = "256m";
   NodeCommand node;
+  KvCommand kv;
   DoctorOptions doctor;
   BenchOptions bench;
   std::uint16_t bench_peer_port = 0;
@@ -262,6 +353,7 @@ int main(int argc, char** argv) {
   add_transfer(app, get, true, run);
   add_transfer(app, put, false, run);
   add_node(app, node, run);
+  add_kv(app, kv, run);
   add_doctor(app, doctor, run);
   add_bench(app, bench, bench_peer_port, run);
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
@@ -270,7 +362,7 @@ int main(int argc, char** argv) {
     return report(
         {kExitUsage,
          fmt::format(
-             "'{}' is no command; the commands are up, demo, get, put, node, doctor and bench",
+             "'{}' is no command; the commands are up, demo, get, put, node, kv, doctor and bench",
              argv[1])},
         false);
   }

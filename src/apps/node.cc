@@ -2,6 +2,7 @@
 
 #include "apps/console.h"
 #include "apps/files.h"
+#include "apps/kv.h"
 #include "apps/stack.h"
 #include "core/base/prng.h"
 #include "core/base/unique_fd.h"
@@ -27,21 +28,8 @@ namespace farlift::apps {
 namespace {
 
 constexpr int kWaitMsMax = 1000;
+constexpr int kRetractPollMs = 10;
 constexpr const char* kDefaultQuota = "1g";
-
-Outcome<resp::Endpoint> endpoint_of(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
-  const bool digits = !port.empty() && port.size() <= 5 &&
-                      port.find_first_not_of("0123456789") == std::string::npos;
-  const unsigned long number = digits ? std::stoul(port) : 0;
-  if (number == 0 || number > 65535 || colon == 0)
-    return fail(kExitUsage, fmt::format("'{}' is no HOST:PORT", text));
-  std::string host = text.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
-    host = host.substr(1, host.size() - 2);
-  return resp::Endpoint{host, static_cast<std::uint16_t>(number)};
-}
 
 Outcome<kv::ValkeyOptions> valkey_options(const NodeCommand& command) {
   kv::ValkeyOptions out;
@@ -67,9 +55,9 @@ Outcome<kv::ValkeyOptions> valkey_options(const NodeCommand& command) {
     if (out.connection.password.empty()) out.connection.password = stack->password;
   } else {
     for (const std::string& text : command.valkey) {
-      Outcome<resp::Endpoint> place = endpoint_of(text);
+      Outcome<NodeAddress> place = parse_address(text);
       if (!place) return fail(Failure{kExitUsage, "--valkey: " + place.error().text});
-      places.push_back(*place);
+      places.push_back({place->host, place->port});
     }
   }
   if (!command.sentinel_primary.empty()) {
@@ -241,6 +229,18 @@ void announce(const NodeCommand& command, const kv::Node& node) {
   say(command.quiet, "  stop: Ctrl-C or SIGTERM    empty it first: SIGUSR1");
 }
 
+// The record would be believed until its lease ends: clients would knock at a closed door.
+void retract(const kv::Node& node, kv::Directory& directory, const Clock& clock) {
+  bool done = false;
+  directory.retract(node.id(), [&done](const Status&) { done = true; });
+  const Instant end = clock.now() + kv::kControlTimeout;
+  while (!done && clock.now() < end) {
+    if (directory.step()) continue;
+    pollfd watched{directory.wait_fd(), POLLIN, 0};
+    ::poll(&watched, 1, kRetractPollMs);
+  }
+}
+
 // Sleeps until something is due. True: a signal asked us to stop.
 bool wait_and_see(kv::Node& node, const Clock& clock, int signals) {
   std::vector<pollfd> watched{{signals, POLLIN, 0}};
@@ -276,6 +276,7 @@ int run_node(const NodeCommand& command) {
     }
     if (wait_and_see(node, (*running)->clock, signals.get())) break;
   }
+  retract(node, *(*running)->directory, (*running)->clock);
   if (node.drained()) say(command.quiet || command.json, "drained");
   return kExitOk;
 }

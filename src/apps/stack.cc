@@ -2,6 +2,7 @@
 
 #include "apps/console.h"
 #include "apps/files.h"
+#include "apps/private_node.h"
 #include "apps/process.h"
 #include "apps/server.h"
 
@@ -108,6 +109,13 @@ void announce(const Stack& stack, const std::string& directory, const UpOptions&
   say(options.quiet,
       fmt::format("  put, get    {0} put --dir {1} KEY FILE     {0} get --dir {1} KEY FILE",
                   how_to_call_us(), directory));
+  if (stack.node_port != 0) {
+    say(options.quiet, fmt::format("  kvcache     data node at {}:{}, tenant {}", stack.host,
+                                   stack.node_port, stack.tenant));
+    say(options.quiet,
+        fmt::format("  put, get    {0} kv put --dir {1} KEY FILE     {0} kv get --dir {1} KEY FILE",
+                    how_to_call_us(), directory));
+  }
   say(options.quiet,
       fmt::format("  look        valkey-cli -h {} -p {} INFO largeobj", stack.host, stack.port));
   say(options.quiet, fmt::format("  stop        {} up --stop --dir {}{}", how_to_call_us(),
@@ -116,6 +124,7 @@ void announce(const Stack& stack, const std::string& directory, const UpOptions&
 
 struct Supervised {
   std::unique_ptr<PrivateServer> server;
+  std::unique_ptr<PrivateNode> node;  // null: none; ends first
   Stack stack;
 };
 
@@ -131,7 +140,26 @@ Outcome<Supervised> bring_up(const UpOptions& options, const std::string& direct
                     options.unix_path,
                     options.password,
                     getpid(),
-                    out.server->pid()};
+                    out.server->pid(),
+                    0,
+                    "",
+                    ""};
+  if (!options.no_node) {
+    PrivateNodeOptions node;
+    node.directory = directory;
+    // Where others are let in, the node stays on this host: its own process serves the others.
+    node.host = out.stack.host == "::1" ? "::1" : "127.0.0.1";
+    node.valkey_port = out.server->port();
+    node.password = options.password;
+    node.quota = options.kv_quota;
+    node.arena_size = options.kv_arena_size;
+    Outcome<std::unique_ptr<PrivateNode>> started = PrivateNode::start(node);
+    if (!started) return fail(started.error());
+    out.node = std::move(*started);
+    out.stack.node_port = out.node->port();
+    out.stack.tenant = kPrivateTenant;
+    out.stack.key_file = out.node->key_file();
+  }
   Outcome<void> written =
       write_file(stack_path(directory), stack_json(out.stack, directory, true) + "\n");
   if (!written) return fail(written.error());
@@ -149,14 +177,26 @@ UniqueFd stop_signals() {
 
 // Until someone wants us to stop (0) or the server ends by itself (1).
 int supervise(Supervised& up, const std::string& directory, const UniqueFd& signals) {
-  pollfd watched[] = {{signals.get(), POLLIN, 0}, {up.server->child().pidfd(), POLLIN, 0}};
-  while (poll(watched, 2, -1) < 0 && errno == EINTR) {
+  pollfd watched[] = {{signals.get(), POLLIN, 0},
+                      {up.server->child().pidfd(), POLLIN, 0},
+                      {up.node != nullptr ? up.node->child().pidfd() : -1, POLLIN, 0}};
+  while (poll(watched, 3, -1) < 0 && errno == EINTR) {
   }
   unlink(stack_path(directory).c_str());
   const bool asked = (watched[0].revents & POLLIN) != 0;
   if (asked) {
+    if (up.node != nullptr) up.node->stop();
     up.server->stop();
     return kExitOk;
+  }
+  if (up.node != nullptr && (watched[2].revents & POLLIN) != 0) {
+    const std::optional<int> ended = up.node->child().ended(std::chrono::seconds(1));
+    up.server->stop();
+    return report(
+        Failure{kExitFailed, fmt::format("the data node {}: {}",
+                                         ended ? describe_wait_status(*ended) : "stopped answering",
+                                         up.node->complaint())},
+        false);
   }
   const std::optional<int> ended = up.server->child().ended(std::chrono::seconds(1));
   return report(
@@ -201,6 +241,11 @@ std::string stack_json(const Stack& stack, const std::string& directory, bool wi
       .integer("port", stack.port);
   if (!stack.unix_path.empty()) out.text("unix_path", stack.unix_path);
   if (with_password && !stack.password.empty()) out.text("password", stack.password);
+  if (stack.node_port != 0) {
+    out.integer("node_port", stack.node_port)
+        .text("tenant", stack.tenant)
+        .text("key_file", stack.key_file);
+  }
   return out.integer("supervisor_pid", stack.supervisor).integer("valkey_pid", stack.server).str();
 }
 
@@ -212,6 +257,9 @@ Outcome<Stack> read_stack(const std::string& directory) {
     stack.port = static_cast<std::uint16_t>(number(member(*json, "port")));
     stack.unix_path = member(*json, "unix_path");
     stack.password = member(*json, "password");
+    stack.node_port = static_cast<std::uint16_t>(number(member(*json, "node_port")));
+    stack.tenant = member(*json, "tenant");
+    stack.key_file = member(*json, "key_file");
     stack.supervisor = static_cast<pid_t>(number(member(*json, "supervisor_pid")));
     stack.server = static_cast<pid_t>(number(member(*json, "valkey_pid")));
   }

@@ -20,6 +20,10 @@ struct Stack {
   std::string password;
   pid_t supervisor = 0;
   pid_t server = 0;
+  // The data node; port 0: none.
+  std::uint16_t node_port = 0;
+  std::string tenant;
+  std::string key_file;
 };
 
 // Failure when nothing runs there.
@@ -39,6 +43,9 @@ struct UpOptions {
   std::string interfaces;
   std::vector<std::string> server_settings;  // NAME=VALUE
   std::vector<std::string> module_settings;  // NAME=VALUE
+  std::string kv_quota = "1g";               // bytes of arenas of the data node
+  std::string kv_arena_size = "64m";         // one of them
+  bool no_node = false;
   bool no_save = false;
   bool detach = false;
   bool stop = false;    // stop what runs in `directory`
