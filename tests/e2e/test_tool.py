@@ -231,7 +231,8 @@ def test_demo_lifts_given_files_and_leaves_nothing(folder):
     env = {"TMPDIR": str(folder / "tmp")}
     (folder / "tmp").mkdir()
     rows = json.loads(farlift("demo", "--json", folder / "a", folder / "b", env=env).stdout)
-    assert [(r["door"], r["bytes"], r["checked"]) for r in rows] == [("blob", 3 << 20, True), ("blob", 17, True)]
+    assert [(r["door"], r["bytes"], r["checked"]) for r in rows] == [
+        (door, size, True) for door in ("blob", "kvcache") for size in (3 << 20, 17)]
     assert not any((folder / "tmp").iterdir())
 
 

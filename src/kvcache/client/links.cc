@@ -226,10 +226,10 @@ Instant Links::next_deadline() const noexcept {
 
 void Links::close_all() {
   for (auto& [node, slot] : slots_) {
-    if (slot.candidate != nullptr) slot.candidate->close("client closed");
-    if (slot.link != nullptr) slot.link->close("client closed");
+    if (slot.candidate != nullptr) slot.candidate->close(nullptr);
+    if (slot.link != nullptr) slot.link->close(nullptr);
   }
-  for (const auto& link : leaving_) link->close("client closed");
+  for (const auto& link : leaving_) link->close(nullptr);
 }
 
 }  // namespace farlift::kv::client

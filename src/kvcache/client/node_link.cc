@@ -262,8 +262,10 @@ void NodeLink::cut(const char* why) {
   if (state_ == State::down) return;
   if (state_ == State::up) {
     ++context_.counters.links_lost;
-    logf(LogLevel::info, "kv client: link to node %llu ends: %s",
-         static_cast<unsigned long long>(record_.node.raw()), why);
+    if (why != nullptr) {
+      logf(LogLevel::info, "kv client: link to node %llu ends: %s",
+           static_cast<unsigned long long>(record_.node.raw()), why);
+    }
   }
   state_ = State::down;
   // Before anybody hears that a pull is over: what could still read the source is gone (7.2a).

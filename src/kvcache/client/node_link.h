@@ -72,7 +72,8 @@ class NodeLink {
   bool must_poll() const noexcept;  // something is out on a rail that has nothing to wait for
   Instant next_deadline() const noexcept { return greet_until_; }  // while greeting
 
-  // Nothing more is posted and requests fail; operations that are out end by themselves.
+  // Nothing more is posted and requests fail; operations that are out end by themselves. `why` is
+  // for the log; null: as was wished, nothing to tell.
   void cut(const char* why);
   // The fence: afterwards nothing of this link touches memory of ours.
   void close(const char* why);
