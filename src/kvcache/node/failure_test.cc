@@ -10,6 +10,8 @@
 namespace farlift::kv::node::testing {
 namespace {
 
+using namespace std::chrono_literals;
+
 class KvNodeFailure : public ::testing::Test {
  protected:
   void start(WorldOptions with = {}) {

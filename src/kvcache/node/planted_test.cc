@@ -7,6 +7,8 @@
 namespace farlift::kv::node::testing {
 namespace {
 
+using namespace std::chrono_literals;
+
 struct Bugged {
   explicit Bugged(PlantedBug bug, WorldOptions with = {}) : world(std::move(with)) {
     NodeOptions options = world.options();

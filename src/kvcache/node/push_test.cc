@@ -6,6 +6,8 @@
 namespace farlift::kv::node::testing {
 namespace {
 
+using namespace std::chrono_literals;
+
 class KvNodePush : public ::testing::Test {
  protected:
   void start(WorldOptions with = {}, std::uint32_t grants_max = kGrantsMax) {

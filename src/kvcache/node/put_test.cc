@@ -8,6 +8,8 @@
 namespace farlift::kv::node::testing {
 namespace {
 
+using namespace std::chrono_literals;
+
 class KvNodePut : public ::testing::Test {
  protected:
   void start(WorldOptions with = {}) {

@@ -9,6 +9,8 @@
 namespace farlift::kv::node::testing {
 namespace {
 
+using namespace std::chrono_literals;
+
 class KvNodeRotation : public ::testing::TestWithParam<fabric::FenceMode> {
  protected:
   void start(WorldOptions with = {}, Length quota = Length(4u << 20),

@@ -6,6 +6,8 @@
 namespace farlift::kv::node::testing {
 namespace {
 
+using namespace std::chrono_literals;
+
 class KvNodeSoft : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -11,6 +11,8 @@
 
 namespace farlift::kv::node::testing {
 
+using namespace std::chrono_literals;
+
 Bytes bytes_of(std::string_view text) {
   const auto view = std::as_bytes(std::span(text));
   return {view.begin(), view.end()};
@@ -108,7 +110,8 @@ void World::turn() {
   if (any) return;
   if (with.soft) {
     const Instant before = real.now();
-    std::this_thread::sleep_for(50us);  // sockets move bytes meanwhile
+    // tidy: allow sleep sockets move bytes meanwhile
+    std::this_thread::sleep_for(50us);
     return clock.advance(real.now() - before);
   }
   Instant next = std::min(links.next_due(), valkey.next_due());

@@ -22,8 +22,6 @@
 
 namespace farlift::kv::node::testing {
 
-using namespace std::chrono_literals;
-
 Bytes bytes_of(std::string_view text);
 Bytes pattern(std::size_t size, std::uint64_t seed);
 Keyring keyring_of(std::uint8_t fill, KeyId id = KeyId(1));
@@ -71,7 +69,7 @@ class World {
   // One round of everybody; moves the clock when nothing was to do.
   void turn();
   // False when the simulated time ran out.
-  bool until(const std::function<bool()>& condition, Duration limit = 120s);
+  bool until(const std::function<bool()>& condition, Duration limit = std::chrono::seconds(120));
   void pass(Duration time);
 
   std::unique_ptr<fabric::Domain> open_domain(const std::string& name);
@@ -109,9 +107,9 @@ class RawClient {
   const HelloRequest& request() const { return hello_; }
 
   // nullopt: the link was lost, or nothing came within the limit.
-  std::optional<Frame> call(FrameType type, Bytes body, Duration limit = 60s);
+  std::optional<Frame> call(FrameType type, Bytes body, Duration limit = std::chrono::seconds(60));
   std::uint64_t send(FrameType type, Bytes body);
-  std::optional<Frame> receive(std::uint64_t request, Duration limit = 60s);
+  std::optional<Frame> receive(std::uint64_t request, Duration limit = std::chrono::seconds(60));
   std::optional<Frame> poll(std::uint64_t request);  // without moving the world
 
   PutPullRequest pull_request(const Bytes& key, const Bytes& value,
