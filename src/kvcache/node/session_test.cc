@@ -124,6 +124,14 @@ TEST_F(KvNodeSession, a_tenant_rotates_its_own_arenas_only) {
   EXPECT_FALSE(stat->counters.empty());
 }
 
+TEST_F(KvNodeSession, no_tenant_drains_a_node_that_others_share) {
+  RawClient one(*world_, "c1"), two(*world_, "c2", "t2", keyring_of(2));
+  ASSERT_EQ(one.greet(), Outcome::ok);
+  ASSERT_EQ(two.greet(), Outcome::ok);
+  EXPECT_EQ(two.simple(FrameType::drain, {}), Outcome::bad_arg);
+  EXPECT_EQ(one.put(bytes_of("k"), pattern(50, 1)).outcome, Outcome::ok);
+}
+
 TEST(KvNodeLimits, more_links_than_allowed_are_closed) {
   World world;
   NodeOptions options = world.options();
