@@ -5,7 +5,8 @@ was closed by it: read ``region.closed``.
 """
 import builtins
 
-__all__ = ["FarliftError", "RequestError", "RdmaError", "ConnectionError", "TimeoutError", "ConfigurationError", "ClosingError"]
+__all__ = ["FarliftError", "RequestError", "RdmaError", "ConnectionError", "TimeoutError", "ConfigurationError", "ClosingError",
+           "KvError"]
 
 
 class FarliftError(Exception):
@@ -34,3 +35,11 @@ class ConfigurationError(RequestError):
 
 class ClosingError(FarliftError):
     """The client was closed, or belongs to the parent process of a fork."""
+
+
+class KvError(RequestError):
+    """An operation of the one-sided cache did not end as OK, where a caller asked for an exception. ``status`` is its KvStatus."""
+
+    def __init__(self, text: str, status: object):
+        super().__init__(text)
+        self.status = status

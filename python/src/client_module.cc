@@ -24,45 +24,13 @@
 
 #include "buffer.h"
 #include "client_options.h"
+#include "errors.h"
 #include "farlift/client.h"
+#include "fields.h"
 
 namespace farlift::python {
 namespace py = pybind11;
 namespace {
-
-// --- errors ---
-
-py::object make_exception(ErrorKind kind, const std::string& text) {
-  static const char* const kNames[] = {"RdmaError",    "ConnectionError",    "TimeoutError",
-                                       "ClosingError", "ConfigurationError", nullptr,
-                                       "RequestError"};
-  const auto index = static_cast<std::size_t>(kind);
-  if (kind == ErrorKind::type) return py::reinterpret_borrow<py::object>(PyExc_TypeError)(text);
-  return py::module_::import("farlift.errors").attr(kNames[index])(text);
-}
-
-[[noreturn]] void raise(const ClientError& error) {
-  const py::object exception = make_exception(error.kind, error.text);
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-  throw py::error_already_set();
-}
-
-template <class T>
-T take(Expected<T> result) {
-  if (!result) raise(result.error());
-  return std::move(result).value();
-}
-
-void check(const Expected<void>& result) {
-  if (!result) raise(result.error());
-}
-
-// Runs `call` without the GIL; its result is looked at with it.
-template <class F>
-auto unlocked(F call) {
-  const py::gil_scoped_release nogil;
-  return call();
-}
 
 // --- memory ---
 

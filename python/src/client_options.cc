@@ -1,7 +1,5 @@
 #include "client_options.h"
 
-#include <pybind11/stl.h>
-
 #include <chrono>
 #include <string>
 #include <sys/syscall.h>
@@ -9,6 +7,8 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
+
+#include "fields.h"
 
 namespace farlift::python {
 namespace py = pybind11;
@@ -31,12 +31,6 @@ void announce_interrupt() {
       "farlift: interrupted; a transfer is under way and its memory is exposed, so this waits for "
       "the server's reply. "
       "client.close() from another thread cuts it off.\n");
-}
-
-template <class T>
-T field(const py::dict& fields, const char* name) {
-  if (!fields.contains(name)) throw py::key_error(name);
-  return fields[name].cast<T>();
 }
 
 ReadFrom to_read_from(const std::string& name) {
@@ -62,24 +56,7 @@ void read_rdma(const py::dict& fields, ClientOptions& out) {
   out.rdma = std::move(rdma);
 }
 
-void read_tls(const py::dict& fields, TlsOptions& out) {
-  out.enabled = field<bool>(fields, "tls");
-  out.ca_file = field<std::string>(fields, "tls_ca_file");
-  out.certificate_file = field<std::string>(fields, "tls_certificate_file");
-  out.key_file = field<std::string>(fields, "tls_key_file");
-  out.server_name = field<std::string>(fields, "tls_server_name");
-  out.verify_peer = field<bool>(fields, "tls_verify_peer");
-}
-
 }  // namespace
-
-RdmaProvider to_provider(const std::string& name) {
-  if (name == "soft") return RdmaProvider::soft;
-  if (name == "tcp") return RdmaProvider::tcp;
-  if (name == "efa_direct") return RdmaProvider::efa_direct;
-  if (name == "verbs") return RdmaProvider::verbs;
-  throw py::value_error("unknown provider");
-}
 
 void begin_transfer_wait() noexcept { interrupt_announced = false; }
 
@@ -92,7 +69,7 @@ ClientOptions to_options(const py::dict& fields) {
   }
   out.unix_path = field<std::string>(fields, "unix_path");
   out.cluster = field<bool>(fields, "cluster");
-  read_tls(fields, out.tls);
+  out.tls = to_tls(fields, "tls");
   out.username = field<std::string>(fields, "username");
   out.password = field<std::string>(fields, "password");
   out.database = field<std::uint32_t>(fields, "database");

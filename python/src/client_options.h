@@ -6,8 +6,6 @@
 
 #include <pybind11/pybind11.h>
 
-#include <string>
-
 #include "farlift/options.h"
 
 namespace farlift::python {
@@ -15,9 +13,6 @@ namespace farlift::python {
 // `fields` is ClientConfiguration._options(). The result's on_wait says once per transfer, on
 // stderr, that an interrupt waits for its end.
 ClientOptions to_options(const pybind11::dict& fields);
-
-// "soft", "tcp", "efa_direct" or "verbs"; ValueError otherwise.
-RdmaProvider to_provider(const std::string& name);
 
 // Call before and after a transfer on the calling thread: forgets whether an interrupt was
 // announced.
