@@ -297,12 +297,9 @@ void add_doctor(CLI::App& root, DoctorOptions& o, std::function<int()>& run) {
   app->callback([&o, &run] { run = [&o] { return run_doctor(o); }; });
 }
 
-void add_bench(CLI::App& root, BenchOptions& o, std::uint16_t& peer_port,
-               std::function<int()>& run) {
-  CLI::App* bench = root.add_subcommand("bench", "Measure against the alternatives, in one run")
-                        ->require_subcommand(1);
-  CLI::App* app =
-      bench->add_subcommand("blob", "RDMA_GET, RDMA_SET and what one would use instead");
+void add_bench_door(CLI::App& bench, BenchOptions& o, bool kv, const char* name, const char* text,
+                    std::function<int()>& run) {
+  CLI::App* app = bench.add_subcommand(name, text);
   app->footer(
       "\nStarts a private valkey-server. Everything is measured in turn, round after round; "
       "figures are medians\n"
@@ -318,7 +315,19 @@ void add_bench(CLI::App& root, BenchOptions& o, std::uint16_t& peer_port,
   app->add_flag("--quick", o.quick, "Few sizes, short rounds: a smoke test, no figures to publish");
   app->add_flag("--json", o.json, "Rows as JSON");
   app->add_flag("--quiet", o.quiet, "No progress");
-  app->callback([&o, &run] { run = [&o] { return run_bench_blob(o); }; });
+  app->callback([&o, &run, kv] {
+    o.kv = kv;
+    run = [&o] { return run_bench(o); };
+  });
+}
+
+void add_bench(CLI::App& root, BenchOptions& o, std::uint16_t& peer_port,
+               std::function<int()>& run) {
+  CLI::App* bench = root.add_subcommand("bench", "Measure against the alternatives, in one run")
+                        ->require_subcommand(1);
+  add_bench_door(*bench, o, false, "blob", "RDMA_GET, RDMA_SET and what one would use instead",
+                 run);
+  add_bench_door(*bench, o, true, "kv", "One-sided reads and what one would use instead", run);
   // The far side of the raw measurements, started by `bench blob` itself; group "" hides it.
   CLI::App* peer = bench->add_subcommand("peer", "")->group("");
   peer->add_option("port", peer_port)->required();

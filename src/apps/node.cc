@@ -229,6 +229,37 @@ void announce(const NodeCommand& command, const kv::Node& node) {
   say(command.quiet, "  stop: Ctrl-C or SIGTERM    empty it first: SIGUSR1");
 }
 
+// Whether clients can find the node by now: its record is in the directory. Before that nobody is
+// told that it serves.
+class Announcement {
+ public:
+  Announcement(const kv::Node& node, kv::Directory& directory, const Clock& clock)
+      : node_(node), directory_(directory), clock_(clock), ask_(clock.now()) {}
+
+  // True once.
+  bool just_seen() {
+    if (told_) return false;
+    if (*seen_) return told_ = true;
+    if (clock_.now() < ask_) return false;
+    ask_ = clock_.now() + kAskEvery;
+    directory_.find_node(node_.id(), [seen = seen_, incarnation = node_.incarnation()](
+                                         const Result<std::optional<kv::NodeRecord>>& found) {
+      if (found.ok() && found->has_value() && (*found)->incarnation == incarnation) *seen = true;
+    });
+    return false;
+  }
+  Instant next() const noexcept { return told_ ? Instant::max() : ask_; }
+
+ private:
+  static constexpr Duration kAskEvery = std::chrono::milliseconds(50);
+  const kv::Node& node_;
+  kv::Directory& directory_;
+  const Clock& clock_;
+  Instant ask_;
+  std::shared_ptr<bool> seen_ = std::make_shared<bool>(false);
+  bool told_ = false;
+};
+
 // The record would be believed until its lease ends: clients would knock at a closed door.
 void retract(const kv::Node& node, kv::Directory& directory, const Clock& clock) {
   bool done = false;
@@ -242,11 +273,11 @@ void retract(const kv::Node& node, kv::Directory& directory, const Clock& clock)
 }
 
 // Sleeps until something is due. True: a signal asked us to stop.
-bool wait_and_see(kv::Node& node, const Clock& clock, int signals) {
+bool wait_and_see(kv::Node& node, Instant until, const Clock& clock, int signals) {
   std::vector<pollfd> watched{{signals, POLLIN, 0}};
   for (const int fd : node.wait_fds()) watched.push_back({fd, POLLIN, 0});
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(node.next_deadline() - clock.now());
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+      std::min(until, node.next_deadline()) - clock.now());
   const auto ms = std::clamp<std::int64_t>(left.count(), 0, kWaitMsMax);
   if (::poll(watched.data(), watched.size(), static_cast<int>(ms)) < 0 && errno != EINTR)
     return true;
@@ -265,16 +296,19 @@ int run_node(const NodeCommand& command) {
   Outcome<std::unique_ptr<Running>> running = bring_up(command);
   if (!running) return report(running.error(), command.json);
   kv::Node& node = *(*running)->node;
-  announce(command, node);
-  if (!command.ready_file.empty()) {
-    Outcome<void> written = write_file(command.ready_file, fmt::format("{}\n", node.port()));
-    if (!written) return report(written.error(), command.json);
-  }
+  Announcement announcement(node, *(*running)->directory, (*running)->clock);
   while (!node.drained()) {
     // A busy node looks at its signals, too: once in a while is enough.
     for (int turns = 0; turns < 1000 && node.step(); ++turns) {
     }
-    if (wait_and_see(node, (*running)->clock, signals.get())) break;
+    if (announcement.just_seen()) {
+      announce(command, node);
+      if (!command.ready_file.empty()) {
+        Outcome<void> written = write_file(command.ready_file, fmt::format("{}\n", node.port()));
+        if (!written) return report(written.error(), command.json);
+      }
+    }
+    if (wait_and_see(node, announcement.next(), (*running)->clock, signals.get())) break;
   }
   retract(node, *(*running)->directory, (*running)->clock);
   if (node.drained()) say(command.quiet || command.json, "drained");

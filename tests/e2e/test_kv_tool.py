@@ -227,3 +227,14 @@ def test_K064_a_stopped_node_is_a_timeout_and_the_file_stays_quiet(folder, keys)
         finally:
             os.kill(node.process.pid, signal.SIGCONT)
         eventually(lambda: farlift("kv", "get", *where, "k", folder / "out", check=False).returncode == 0)
+
+
+def test_bench_kv_measures_what_it_names():
+    done = farlift("bench", "kv", "--quick", "--sizes", "64k", "--in-flight", "1", "--json", "--quiet")
+    rows = json.loads(done.stdout)
+    names = {(row["what"], row["lane"]) for row in rows}
+    for what in ("kv.get", "kv.get_payload", "kv.get_resolve", "kv.mget_16", "kv.mget_256", "fabric.read",
+                 "blob.rdma_get"):
+        assert (what, "remote") in names and (what, "host") in names
+    for row in rows:
+        assert row["gb_per_s"] > 0 and (row["verified"] or not row["what"].startswith("kv."))

@@ -1,4 +1,5 @@
-// `farlift bench blob`: the blob door against what one would use instead, measured in one run.
+// `farlift bench blob` and `bench kv`: a door against what one would use instead, measured in one
+// run.
 //
 // Errors: exit status; a figure is reported only when every byte of its measurement was in place.
 #pragma once
@@ -10,6 +11,7 @@
 namespace farlift::apps {
 
 struct BenchOptions {
+  bool kv = false;                  // the one-sided cache, else the blob door
   std::vector<std::string> sizes;   // empty: the seven of the goals
   std::vector<unsigned> in_flight;  // empty: 1 and 4
   std::vector<std::string> lanes;   // remote, host, libfabric; empty: all
@@ -21,7 +23,7 @@ struct BenchOptions {
   bool quiet = false;
 };
 
-int run_bench_blob(const BenchOptions& options);
+int run_bench(const BenchOptions& options);
 
 // The other process of the raw measurements; connects to the parent's port and serves until it
 // hangs up.

@@ -6,6 +6,7 @@
 #include "apps/connect.h"
 #include "apps/console.h"
 #include "apps/files.h"
+#include "apps/private_node.h"
 #include "apps/server.h"
 #include "core/base/prng.h"
 #include "core/fabric/ofi/ofi.h"
@@ -26,7 +27,12 @@ namespace {
 
 constexpr std::uint64_t kSizes[] = {64u << 10, 512u << 10, 1u << 20,  4u << 20,
                                     16u << 20, 64u << 20,  256u << 20};
+// The cache's values are shorter.
+constexpr std::uint64_t kKvSizes[] = {64u << 10, 256u << 10, 1u << 20,
+                                      4u << 20,  16u << 20,  64u << 20};
 constexpr std::uint64_t kQuickSizes[] = {64u << 10, 1u << 20, 16u << 20};
+constexpr const char* kKvQuota = "2g";
+constexpr const char* kKvArena = "128m";
 constexpr unsigned kInFlightMax = 16;
 constexpr unsigned kOpsMin = 3;  // of each worker in each measurement
 constexpr std::size_t kOpsMax = 1000000;
@@ -53,6 +59,7 @@ Outcome<Plan> plan_of(const BenchOptions& options) {
   }
   if (plan.sizes.empty() && options.quick)
     plan.sizes.assign(std::begin(kQuickSizes), std::end(kQuickSizes));
+  if (plan.sizes.empty() && options.kv) plan.sizes.assign(std::begin(kKvSizes), std::end(kKvSizes));
   if (plan.sizes.empty()) plan.sizes.assign(std::begin(kSizes), std::end(kSizes));
   plan.in_flight = options.in_flight.empty()
                        ? (options.quick ? std::vector<unsigned>{1} : std::vector<unsigned>{1, 4})
@@ -131,7 +138,7 @@ Outcome<Sample> measure(Contender& contender, const Scene& scene, double seconds
     if (!worker.result) return fail(worker.result.error());
     begun = std::min(begun, worker.begun);
     ended = std::max(ended, worker.ended);
-    sample.bytes += worker.latencies_us.size() * scene.size;
+    sample.bytes += worker.latencies_us.size() * contender.bytes_per_op(scene);
     sample.latencies_us.insert(sample.latencies_us.end(), worker.latencies_us.begin(),
                                worker.latencies_us.end());
   }
@@ -172,7 +179,9 @@ struct Memory {
 class Run {
  public:
   Run(const BenchOptions& options, Plan plan)
-      : plan_(std::move(plan)), progress_("bench", 0, options.quiet || options.json) {}
+      : kv_(options.kv),
+        plan_(std::move(plan)),
+        progress_("bench", 0, options.quiet || options.json) {}
 
   Outcome<std::vector<Row>> all() {
     if (Outcome<void> started = start(); !started) return fail(started.error());
@@ -185,6 +194,7 @@ class Run {
         if (Outcome<void> done = one_scene(size, in_flight, rows); !done) return fail(done.error());
       }
     }
+    if (node_ != nullptr) node_->stop();
     server_->stop();
     return rows;
   }
@@ -214,6 +224,19 @@ class Run {
       return got;
     const bool libfabric = fabric::ofi::library_status(fabric::ofi::kVersionAny).usable;
     if (!libfabric) std::erase(plan_.lanes, "libfabric");
+    if (kv_) {
+      PrivateNodeOptions wanted;
+      wanted.directory = folder_->path();
+      wanted.valkey_port = server_->port();
+      wanted.quota = kKvQuota;
+      wanted.arena_size = kKvArena;
+      Outcome<std::unique_ptr<PrivateNode>> node = PrivateNode::start(wanted);
+      if (!node) return fail(node.error());
+      node_ = std::move(*node);
+      add_kv_contenders(contenders_, plan_.lanes,
+                        {kPrivateTenant, node_->key_file(), node_->child().pid()}, peer_port,
+                        peer_->pid());
+    }
     add_rdma_contenders(contenders_, plan_.lanes, server_->pid());
     add_valkey_contenders(contenders_, server_->pid());
     add_raw_contenders(contenders_, peer_port, peer_->pid(), libfabric);
@@ -233,8 +256,10 @@ class Run {
     Expected<Client> client = Client::create(std::move(options));
     if (!client) return fail(explain(client.error(), "bench"));
     const std::string_view value(reinterpret_cast<const char*>(scene.values[0].data()), scene.size);
-    if (Expected<Reply> reply = client->command({"FLUSHALL"}); !reply)
-      return fail(explain(reply.error(), "FLUSHALL"));
+    // The data node's record and descriptors live in the same server.
+    Expected<Reply> gone = kv_ ? client->command({"DEL", scene.blob_key, scene.string_key})
+                               : client->command({"FLUSHALL"});
+    if (!gone) return fail(explain(gone.error(), "emptying the server"));
     if (Expected<void> set = client->tcp_set(scene.blob_key, value); !set)
       return fail(explain(set.error(), "BLOB.TCP_SET"));
     if (Expected<Reply> set = client->command({"SET", scene.string_key, value}); !set)
@@ -261,12 +286,15 @@ class Run {
     Outcome<void> result;
     std::uint64_t steps = 0;
     for (std::size_t i = 0; i < contenders_.size() && result; ++i) {
-      result = contenders_[i]->prepare(scene);
-      if (result) result = warm_up(*contenders_[i], scene);
+      if (contenders_[i]->fits(scene)) {
+        result = contenders_[i]->prepare(scene);
+        if (result) result = warm_up(*contenders_[i], scene);
+      }
       progress_.at(++steps);
     }
     for (unsigned round = 0; round < plan_.rounds && result; ++round) {
       for (std::size_t i = 0; i < contenders_.size() && result; ++i) {
+        if (!contenders_[i]->fits(scene)) continue;
         Outcome<Sample> sample = measure(*contenders_[i], scene, plan_.seconds);
         if (!sample) result = fail(sample.error());
         if (sample) samples[i].push_back(std::move(*sample));
@@ -280,7 +308,8 @@ class Run {
         return fail(kExitCorrupt, "bench: a value changed on the way");
     }
     for (std::size_t i = 0; i < contenders_.size(); ++i)
-      rows.push_back(summarise(contenders_[i]->label(), scene, samples[i]));
+      if (!samples[i].empty())
+        rows.push_back(summarise(contenders_[i]->label(), scene, samples[i]));
     return {};
   }
 
@@ -291,10 +320,12 @@ class Run {
     return {};
   }
 
+  const bool kv_;
   Plan plan_;
   Progress progress_;
   std::optional<TempFolder> folder_;
   std::unique_ptr<PrivateServer> server_;
+  std::unique_ptr<PrivateNode> node_;
   std::optional<Child> peer_;
   Memory memory_;
   Contenders contenders_;  // last: released before the processes end
@@ -302,7 +333,7 @@ class Run {
 
 }  // namespace
 
-int run_bench_blob(const BenchOptions& options) {
+int run_bench(const BenchOptions& options) {
   Outcome<Plan> plan = plan_of(options);
   if (!plan) return report(plan.error(), options.json);
   Outcome<std::vector<Row>> rows = Run(options, std::move(*plan)).all();
@@ -311,7 +342,7 @@ int run_bench_blob(const BenchOptions& options) {
     print(rows_json(*rows) + "\n");
   } else {
     print(rows_table(*rows));
-    print(goals_table(*rows));
+    if (!options.kv) print(goals_table(*rows));
   }
   return kExitOk;
 }

@@ -47,6 +47,9 @@ class Contender {
   const Label& label() const noexcept { return label_; }
   pid_t other() const noexcept { return other_; }  // the process at the far side, 0: none
 
+  // Whether it has anything to say of such a scene, and how much it moves at once there.
+  virtual bool fits(const Scene&) const { return true; }
+  virtual std::uint64_t bytes_per_op(const Scene& scene) const { return scene.size; }
   virtual Outcome<void> prepare(const Scene& scene) = 0;
   virtual Outcome<void> op(unsigned worker) = 0;
   virtual void release() = 0;
@@ -60,6 +63,14 @@ class Contender {
 };
 using Contenders = std::vector<std::unique_ptr<Contender>>;
 
+// The data node and who may read from it.
+struct KvAccess {
+  std::string tenant;
+  std::string key_file;
+  pid_t node = 0;
+};
+void add_kv_contenders(Contenders& out, const std::vector<std::string>& lanes,
+                       const KvAccess& access, std::uint16_t peer_port, pid_t peer);
 void add_rdma_contenders(Contenders& out, const std::vector<std::string>& lanes, pid_t server);
 void add_valkey_contenders(Contenders& out, pid_t server);
 // `peer_port`: where run_bench_peer() listens.

@@ -5,6 +5,7 @@
 #include "apps/bench/socket.h"
 #include "core/base/clock.h"
 #include "core/fabric/ofi/ofi.h"
+#include "core/fabric/soft/soft.h"
 #include "core/memory/mapping.h"
 
 #include <algorithm>
@@ -71,6 +72,32 @@ void serve_push(Socket& socket, const PeerRequest& request, std::span<std::byte>
   }
 }
 
+// Lends the value to one-sided reads until the connection ends.
+void serve_read(Socket& socket, std::span<std::byte> value, int memfd) {
+  const SystemClock clock;
+  auto domain = fabric::soft::open_domain({}, clock);
+  PeerOffer offer;
+  if (domain.ok()) {
+    auto registration = (*domain)->register_memory({value, memfd, 0}, fabric::Access::remote_read);
+    auto endpoint = (*domain)->open_target({});
+    if (registration.ok() && endpoint.ok()) {
+      const auto address = (*endpoint)->address().bytes();
+      offer.ok = 1;
+      offer.rkey = (*registration)->key().raw();
+      offer.remote_addr = (*registration)->addr().raw();
+      offer.endpoint_size = address.size();
+      std::copy(address.begin(), address.end(), offer.endpoint.begin());
+      std::byte word{};
+      if (!socket.send_all(std::as_bytes(std::span(&offer, 1)))) return;
+      while (socket.receive_all(std::span(&word, 1))) {
+      }
+      (*endpoint)->close().ignore();  // it goes away with us
+      return;
+    }
+  }
+  static_cast<void>(socket.send_all(std::as_bytes(std::span(&offer, 1))));
+}
+
 // The calling thread only. Left where it was if the system refuses; the rows then agree with those
 // that are not pinned.
 void run_on_core(int core) {
@@ -91,9 +118,12 @@ void serve(Socket socket) {
     serve_push(socket, request, value);
     return;
   }
+  if (request.kind == PeerKind::read) return serve_read(socket, value, memory->memfd());
   if (request.core >= 0) run_on_core(request.core);
-  const PeerOffer offer{1, reinterpret_cast<std::uintptr_t>(value.data()),
-                        static_cast<std::uint64_t>(memory->memfd())};
+  PeerOffer offer;
+  offer.ok = 1;
+  offer.address = reinterpret_cast<std::uintptr_t>(value.data());
+  offer.fd = static_cast<std::uint64_t>(memory->memfd());
   if (!socket.send_all(std::as_bytes(std::span(&offer, 1)))) return;
   std::byte word{};
   while (socket.receive_all(std::span(&word, 1))) {

@@ -11,7 +11,7 @@
 
 namespace farlift::apps {
 
-enum class PeerKind : std::uint8_t { stream, memory, mapping, push };
+enum class PeerKind : std::uint8_t { stream, memory, mapping, push, read };
 
 struct PeerRequest {
   PeerKind kind = PeerKind::stream;
@@ -27,6 +27,10 @@ struct PeerOffer {
   std::uint64_t ok = 0;
   std::uint64_t address = 0;  // memory: where the value lies in the peer
   std::uint64_t fd = 0;       // mapping: the peer's descriptor of it
+  std::uint64_t rkey = 0;     // read: of the value, registered with a soft endpoint
+  std::uint64_t remote_addr = 0;
+  std::array<std::byte, 64> endpoint{};
+  std::uint64_t endpoint_size = 0;
 };
 
 inline constexpr std::uint64_t kPushPiece = 1u << 20;
