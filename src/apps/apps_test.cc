@@ -128,7 +128,12 @@ TEST_F(Folder, directory_is_locked_once) {
 }
 
 TEST_F(Folder, stack_file_counts_only_while_the_lock_is_held) {
-  const Stack stack{"127.0.0.1", 1234, "", "s3 \"quoted\"", getpid(), 77};
+  Stack stack;
+  stack.host = "127.0.0.1";
+  stack.port = 1234;
+  stack.password = "s3 \"quoted\"";
+  stack.supervisor = getpid();
+  stack.server = 77;
   ASSERT_TRUE(write_file(path("farlift.json"), stack_json(stack, folder_->path(), true)));
   EXPECT_EQ(read_stack(folder_->path()).error().exit_code, kExitUnreachable);
   Outcome<UniqueFd> lock = lock_directory(folder_->path());

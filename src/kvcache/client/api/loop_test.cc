@@ -92,6 +92,8 @@ class StubClient final : public Client {
   void write_group(std::string, std::uint64_t, std::vector<Bytes>,
                    std::function<void(Group)>) override {}
   void read_group(std::string, std::function<void(Group)>) override {}
+  void command(NodeId, FrameType, Bytes, std::function<void(Answer)>) override {}
+  void list_nodes(std::function<void(Result<std::vector<NodeRecord>>)>) override {}
   Status add_key(KeyId, ByteView) override { return {}; }
   Status drop_key(KeyId) override { return {}; }
   void replace_keys(Keyring) override {}
