@@ -262,10 +262,11 @@ class Announcement {
 
 // The record would be believed until its lease ends: clients would knock at a closed door.
 void retract(const kv::Node& node, kv::Directory& directory, const Clock& clock) {
-  bool done = false;
-  directory.retract(node.id(), [&done](const Status&) { done = true; });
+  // Shared: past the deadline the answer comes when the directory is closed, after we have left.
+  const auto done = std::make_shared<bool>(false);
+  directory.retract(node.id(), [done](const Status&) { *done = true; });
   const Instant end = clock.now() + kv::kControlTimeout;
-  while (!done && clock.now() < end) {
+  while (!*done && clock.now() < end) {
     if (directory.step()) continue;
     pollfd watched{directory.wait_fd(), POLLIN, 0};
     ::poll(&watched, 1, kRetractPollMs);
