@@ -19,9 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Sink message;
   message.raw(bytes_of({"okv/1/manifest\0", 15})).lp("t1").lp("g").lp(body);
   const Tag tag = keys.sig().tag(message.bytes());
-  Bytes whole(body.begin(), body.end());
-  whole.insert(whole.end(), tag.begin(), tag.end());
-  const auto manifest = decode_manifest(whole, keys, "t1", "g");
+  Sink whole;
+  whole.raw(body).raw(tag);
+  const auto manifest = decode_manifest(whole.bytes(), keys, "t1", "g");
   if (manifest.ok()) {
     const bool sane = std::all_of(
         manifest->entries.begin(), manifest->entries.end(), [](const ManifestEntry& entry) {

@@ -16,13 +16,32 @@ constexpr std::uint32_t kNetwork = 0x0a000001;  // 10.0.0.1, one address a domai
 }  // namespace
 
 SimNetwork::State::State(ManualClock& clock, const SimOptions& options)
-    : clock_(clock), options_(options), prng_(options.seed) {
+    : clock_(clock), options_(options), faults_(options.faults), prng_(options.seed) {
   ASSERT(options.step_bytes_max > 0 && options.in_flight_max > 0 && options.delay_max.count() > 0);
 }
 
 void SimNetwork::State::note(SimEvent::What what, std::uint64_t operation, std::uint64_t offset,
                              std::uint64_t length, Errc code) {
   trace_.push_back(SimEvent{clock_.now(), what, operation, offset, length, code});
+}
+
+void SimNetwork::State::show(SimAccess::When when, const Active& active, Run run) const {
+  if (!observer_) return;
+  const Operation& op = active.operation;
+  SimAccess access;
+  access.when = when;
+  access.operation = active.number;
+  access.kind = op.kind;
+  access.peer = active.peer;
+  access.key = op.key;
+  access.addr = op.addr;
+  access.local = op.local.subspan(run.from, run.length);
+  if (active.region != nullptr) {
+    access.remote = active.region->bytes.subspan(
+        op.addr.raw() - active.region->addr.raw() + run.from, run.length);
+  }
+  access.reported = active.reported;
+  observer_(access);
 }
 
 std::shared_ptr<Region> SimNetwork::State::add_region(std::uint32_t domain, const MemoryRef& memory,
@@ -33,8 +52,8 @@ std::shared_ptr<Region> SimNetwork::State::add_region(std::uint32_t domain, cons
   region->access = access;
   region->addr = RemoteAddr(
       options_.virtual_addressing ? reinterpret_cast<std::uint64_t>(memory.bytes.data()) : 0);
-  region->key = RKey(prng_.next());
-  if (prng_.chance(options_.faults.repeated_key, 1000)) {
+  region->key = RKey(options_.counting_keys ? ++next_key_[domain] : prng_.next());
+  if (prng_.chance(faults_.repeated_key, 1000)) {
     std::vector<RKey> old;
     for (const auto& [owner, key] : closed_keys_) {
       if (owner == domain) old.push_back(key);
@@ -107,7 +126,7 @@ std::shared_ptr<Region> SimNetwork::State::find_region(const Active& active) con
 }
 
 SimNetwork::State::Doom SimNetwork::State::draw_doom() {
-  const SimFaults& faults = options_.faults;
+  const SimFaults& faults = faults_;
   if (prng_.chance(faults.connection_lost, 1000)) return Doom::connection_lost;
   if (prng_.chance(faults.not_quiet, 1000)) return Doom::not_quiet;
   if (prng_.chance(faults.spurious_error, 1000)) return Doom::spurious_error;
@@ -134,6 +153,7 @@ void SimNetwork::State::post(const std::shared_ptr<Mailbox>& mailbox, const Addr
   later(*active);
   ++mailbox->in_flight;
   note(SimEvent::What::post, active->number, 0, operation.local.size());
+  show(SimAccess::When::posted, *active, Run{0, operation.local.size()});
   operations_.push_back(std::move(active));
 }
 
@@ -225,6 +245,7 @@ void SimNetwork::State::check(std::size_t index) {
     refuse(index);
     return;
   }
+  show(SimAccess::When::admitted, active, Run{0, active.operation.local.size()});
   active.phase = Phase::move;
   later(active);
 }
@@ -271,6 +292,7 @@ void SimNetwork::State::move(std::size_t index) {
   const Run run = active.runs.back();
   active.runs.pop_back();
   const Operation& op = active.operation;
+  show(SimAccess::When::moving, active, run);
   std::byte* const remote =
       active.region->bytes.data() + (op.addr.raw() - active.region->addr.raw()) + run.from;
   std::byte* const local = op.local.data() + run.from;
@@ -370,6 +392,14 @@ void SimNetwork::stop(const Address& target, bool stopped) {
 void SimNetwork::drop(const Address& target) {
   MutexLock lock(state_->mutex);
   state_->drop(target);
+}
+void SimNetwork::set_faults(const SimFaults& faults) {
+  MutexLock lock(state_->mutex);
+  state_->set_faults(faults);
+}
+void SimNetwork::set_observer(SimObserver observer) {
+  MutexLock lock(state_->mutex);
+  state_->set_observer(std::move(observer));
 }
 std::size_t SimNetwork::moving() const noexcept {
   MutexLock lock(state_->mutex);

@@ -69,6 +69,8 @@ class SimNetwork::State {
   bool step() REQUIRES(mutex);
   void stop(const Address& target, bool stopped) REQUIRES(mutex);
   void drop(const Address& target) REQUIRES(mutex);
+  void set_faults(const SimFaults& faults) noexcept REQUIRES(mutex) { faults_ = faults; }
+  void set_observer(SimObserver observer) REQUIRES(mutex) { observer_ = std::move(observer); }
   std::size_t moving() const noexcept REQUIRES(mutex) { return operations_.size(); }
   const std::vector<SimEvent>& trace() const noexcept REQUIRES(mutex) { return trace_; }
 
@@ -114,15 +116,19 @@ class SimNetwork::State {
   Doom draw_doom() REQUIRES(mutex);
   std::shared_ptr<Region> find_region(const Active& active) const REQUIRES(mutex);
   std::shared_ptr<Listener> find_listener(const Address& address) const REQUIRES(mutex);
+  void show(SimAccess::When when, const Active& active, Run run) const REQUIRES(mutex);
   void note(SimEvent::What what, std::uint64_t operation, std::uint64_t offset = 0,
             std::uint64_t length = 0, Errc code = Errc{}) REQUIRES(mutex);
 
   ManualClock& clock_ GUARDED_BY(mutex);
-  const SimOptions options_;
+  const SimOptions options_;  // but for the faults, see below
+  SimFaults faults_ GUARDED_BY(mutex);
+  SimObserver observer_ GUARDED_BY(mutex);
   Prng prng_ GUARDED_BY(mutex);
   std::uint32_t next_domain_ GUARDED_BY(mutex) = 0;
   std::uint64_t next_operation_ GUARDED_BY(mutex) = 1;
   std::map<std::uint32_t, std::uint16_t> next_port_ GUARDED_BY(mutex);
+  std::map<std::uint32_t, std::uint64_t> next_key_ GUARDED_BY(mutex);
   std::vector<std::shared_ptr<Region>> regions_ GUARDED_BY(mutex);  // open ones
   std::vector<std::pair<std::uint32_t, RKey>> closed_keys_ GUARDED_BY(mutex);
   std::vector<std::shared_ptr<Listener>> listeners_ GUARDED_BY(mutex);  // open ones

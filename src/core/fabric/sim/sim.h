@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,7 @@ struct SimOptions {
   FenceMode fence_mode = FenceMode::mr;
   bool virtual_addressing = false;
   bool local_registration_required = false;
+  bool counting_keys = false;  // a domain's keys are 1, 2, 3...: software providers after a restart
   bool refusal_flushes = true;  // a refused operation takes the others to that peer with it
   bool in_order = false;        // operations to one peer one after another, bytes upwards
   std::uint32_t in_flight_max = 64;
@@ -62,6 +64,22 @@ struct SimEvent {
   Errc code{};  // of a failed completion
   friend bool operator==(const SimEvent&, const SimEvent&) noexcept = default;
 };
+
+// One moment of an operation, for checkers that must see every access: when it is posted, when its
+// key is accepted, and just before each run of bytes moves.
+struct SimAccess {
+  enum class When : std::uint8_t { posted, admitted, moving };
+  When when = When::posted;
+  std::uint64_t operation = 0;
+  OpKind kind = OpKind::write;
+  Address peer;
+  RKey key;
+  RemoteAddr addr;
+  std::span<const std::byte> local;   // posted and admitted: all of it; moving: this run
+  std::span<const std::byte> remote;  // empty when posted
+  bool reported = false;              // as not quiet: its bytes move on
+};
+using SimObserver = std::function<void(const SimAccess&)>;
 
 class SimNetwork {
  public:
@@ -83,6 +101,9 @@ class SimNetwork {
   void stop(const Address& target, bool stopped);
   // Ends the connections to `target`: what is under way ends as connection_lost.
   void drop(const Address& target);
+
+  void set_faults(const SimFaults& faults);  // from now on
+  void set_observer(SimObserver observer);
 
   // Operations whose bytes may still move, reported or not.
   std::size_t moving() const noexcept;

@@ -1,0 +1,34 @@
+// Each planted bug of spec kv 12 is found, and nothing is found without one.
+#include <gtest/gtest.h>
+
+#include "tests/sim/runner.h"
+
+namespace farlift::kv::simulation {
+namespace {
+
+TEST(KvSimulationPlanted, without_a_bug_nothing_is_found) {
+  RunnerOptions options;
+  options.count = 30;
+  options.limit = std::chrono::seconds(15);
+  const RunnerReport report = run_seeds(options);
+  EXPECT_FALSE(report.failed.has_value()) << report.what;
+}
+
+TEST(KvSimulationPlanted, every_bug_is_found) {
+  ASSERT_EQ(known_bugs().size(), 9u);
+  for (const auto& [name, bugs] : known_bugs()) {
+    RunnerOptions options;
+    options.count = 2000;
+    options.limit = std::chrono::seconds(60);
+    options.bugs = bugs;
+    const RunnerReport report = run_seeds(options);
+    EXPECT_TRUE(report.failed.has_value()) << name << ": " << report.done << " seeds found nothing";
+    if (report.failed)
+      std::printf("%-24s seed %3llu: %s\n", name.c_str(),
+                  static_cast<unsigned long long>(*report.failed),
+                  report.what.substr(0, 100).c_str());
+  }
+}
+
+}  // namespace
+}  // namespace farlift::kv::simulation

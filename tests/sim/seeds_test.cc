@@ -1,0 +1,38 @@
+// The world without planted bugs keeps every invariant.
+#include <gtest/gtest.h>
+
+#include "tests/sim/runner.h"
+#include "tests/support/long_run.h"
+
+namespace farlift::kv::simulation {
+namespace {
+
+TEST(KvSimulation, one_seed_is_one_run) {
+  for (const std::uint64_t seed : {3, 4, 5, 6}) {
+    Plan plan = Plan::of(seed);
+    plan.fabric.virtual_addressing = false;  // addresses differ from run to run
+    World one(plan);
+    one.run();
+    World other(plan);
+    other.run();
+    EXPECT_EQ(one.fingerprint(), other.fingerprint()) << "seed " << seed;
+  }
+}
+
+// Bounded in time, so that a slow machine runs fewer seeds and not longer; a long run goes on from
+// where the ordinary ones end.
+TEST(KvSimulation, P1_to_P17_and_L1_to_L3_hold) {
+  RunnerOptions options;
+  options.count = testing::repeats<std::uint64_t>(300, 1'000'000);
+  options.limit = std::chrono::seconds(testing::repeats(30, 1200));
+  const RunnerReport report = run_seeds(options);
+  EXPECT_FALSE(report.failed.has_value())
+      << report.what << "\n  repeat: " << replay_command(report.failed.value_or(0));
+  EXPECT_GE(report.done, 3u) << "too few seeds to mean anything";
+  for (const char* must : {"get OK", "put OK", "remove OK"}) {
+    EXPECT_GT(report.tally.count(must), 0u) << must << " never happened";
+  }
+}
+
+}  // namespace
+}  // namespace farlift::kv::simulation
