@@ -3,6 +3,9 @@
 #
 #   tools/roce_tests.sh [BUILD_DIR [REPEATS]]      (default: build/dev 1)
 #
+# Says how many repeats passed, also when the time ($FARLIFT_ROCE_SECONDS, 600) was over first.
+# $GTEST_FILTER chooses cases, as for any test program.
+#
 # The VM runner `roce-vm` is looked for in $FARLIFT_ROCE_VM, on PATH, and at ../shared/lab/roce-vm beside the checkout.
 # Exit status: 0 passed, 1 failed, 77 skipped (the last line says why).
 set -euo pipefail
@@ -19,8 +22,15 @@ vm=${FARLIFT_ROCE_VM:-}
 test=$build/src/core/fabric/ofi/ofi_verbs_test
 [ -x "$test" ] || { echo "roce_tests: $test is missing; build the target ofi_verbs_test first" >&2; exit 1; }
 
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
 status=0
-"$vm" -t "${FARLIFT_ROCE_SECONDS:-600}" "$test" --gtest_repeat="$repeats" || status=$?
+"$vm" -t "${FARLIFT_ROCE_SECONDS:-600}" "$test" --gtest_repeat="$repeats" 2>&1 | tee "$output" ||
+  status=${PIPESTATUS[0]}
+# A repeat ends with how many tests passed; a failed one says how many did not behind it.
+ended=$(grep -c '^\[  PASSED  \]' "$output" || true)
+failed=$(grep -cE '^ *[0-9]+ FAILED TESTS?' "$output" || true)
+echo "roce_tests: $((ended - failed)) of $repeats repeats passed, $failed failed"
 case $status in
   0) echo "roce_tests: passed" ;;
   125) skip "the VM did not start here" ;;

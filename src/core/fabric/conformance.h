@@ -29,11 +29,12 @@ struct ConformanceProvider {
   std::function<Result<std::unique_ptr<Domain>>()>
       open;  // called in each process, once or more often
   bool separate_processes =
-      true;                      // run the cases that need a peer process; it is this program again
-  bool exact_refusal = true;     // a refused operation is `access` and its neighbours succeed; else
-                                 // any of them may be `access` or `flushed`, and only "no byte was
-                                 // touched" is checked
-  bool pump_target = false;      // targets move only when the test calls progress(0)
+      true;                   // run the cases that need a peer process; it is this program again
+  bool exact_refusal = true;  // a refused operation is `access` and its neighbours succeed; else
+                              // any of them may be `access` or `flushed`, and only "no byte was
+                              // touched" is checked
+  bool pump_target = false;   // targets move only when the test calls progress(0)
+  bool one_thread = false;    // simulated: everything of one network belongs to the test's thread
   bool socket_addresses = true;  // 16 or 28 byte addresses: the address rules are checked
   std::uint32_t streams_per_peer = 1;
   std::uint32_t rounds_percent = 100;  // slow providers do fewer rounds of the repeated cases

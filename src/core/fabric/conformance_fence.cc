@@ -78,16 +78,26 @@ TEST_P(FabricConformance, NothingIsReadAfterTheFence) {
     std::vector<std::byte> memory(size, std::byte{0x31});
     const auto region = pair.lend(memory, Access::remote_read);
     Buffer local(*pair.domain, size);
-    std::thread closer([&] {
-      Prng prng(static_cast<std::uint64_t>(round));
-      const auto until =
-          std::chrono::steady_clock::now() + std::chrono::microseconds(prng.below(3000));
-      while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    Prng prng(static_cast<std::uint64_t>(round));
+    const auto reuse = [&] {
       EXPECT_TRUE(region->close().ok());
       std::memset(memory.data(), 0x32, size);
-    });
-    const Status status = pair.run(OpKind::read, *region, 0, local.bytes(), local);
-    closer.join();
+    };
+    const auto context = pair.post(OpKind::read, *region, 0, local.bytes(), local);
+    std::thread closer;
+    if (GetParam().one_thread) {
+      for (std::uint64_t n = prng.below(20); n > 0 && !pair.completed(context); --n) pair.step();
+      reuse();
+    } else {
+      closer = std::thread([&] {
+        const auto until =
+            std::chrono::steady_clock::now() + std::chrono::microseconds(prng.below(3000));
+        while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        reuse();
+      });
+    }
+    const Status status = pair.wait(context);
+    if (closer.joinable()) closer.join();
     if (status.ok()) {
       ASSERT_TRUE(local.is(0x31)) << "stale success in round " << round;
     } else {

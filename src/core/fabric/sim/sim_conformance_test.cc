@@ -21,6 +21,7 @@ ConformanceProvider provider(const char* name, const sim::SimOptions& options) {
     return world->network.open_domain("sim");
   };
   p.separate_processes = false;
+  p.one_thread = true;
   p.exact_refusal = !options.refusal_flushes;
   p.rounds_percent = 20;
   p.bulk_bytes = 1u << 20;
