@@ -72,6 +72,11 @@ void Reader::resolved(OpId id, const Resolved& answer) {
   if (verified.outcome != Outcome::ok) return failed(*op, verified.outcome, false);
   // The node's card refused exactly this one a moment ago (9.7).
   if (op->refused && *op->refused == verified.descriptor) {
+    // It outlived its generation (a fail-over, a replay): its owner alone may remove it.
+    const Location& location = verified.descriptor.location;
+    if (NodeLink* const link = core_.links.ready(location.node, location.incarnation)) {
+      tell_stale(*op, *link, location);
+    }
     return failed(*op, Outcome::access, false);
   }
   op->found = Cached{verified.descriptor, answer.asked};
@@ -96,12 +101,15 @@ void Reader::linked(OpId id, Outcome outcome, NodeLink* link) {
   if (outcome == Outcome::ok) return at_link(*op, *link);
   if (outcome == Outcome::stale && link != nullptr) {
     // The living incarnation alone may remove what a dead one published (9.4).
-    ++core_.counters.stale_seen_sent;
-    link->request(FrameType::stale_seen,
-                  encode(StaleSeenRequest{op->request.key, op->found.descriptor.location}),
-                  [](const Result<Bytes>&) {});
+    tell_stale(*op, *link, op->found.descriptor.location);
   }
   failed(*op, outcome, false);
+}
+
+void Reader::tell_stale(const Op& op, NodeLink& link, const Location& location) {
+  ++core_.counters.stale_seen_sent;
+  link.request(FrameType::stale_seen, encode(StaleSeenRequest{op.request.key, location}),
+               [](const Result<Bytes>&) {});
 }
 
 void Reader::at_link(Op& op, NodeLink& link) {

@@ -63,6 +63,7 @@ class Reader {
   void resolved(OpId id, const Resolved& answer);
   void to_link(Op& op);
   void linked(OpId id, Outcome outcome, NodeLink* link);
+  void tell_stale(const Op& op, NodeLink& link, const Location& location);
   void at_link(Op& op, NodeLink& link);
   bool pump(NodeLink& link);
   bool may_post(const NodeLink::Window& window, const Op& op) const noexcept;

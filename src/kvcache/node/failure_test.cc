@@ -126,6 +126,47 @@ TEST_F(KvNodeFailure, K032_neither_does_one_of_a_retired_generation) {
   EXPECT_EQ(client_->get(key), pattern(900, 2));
 }
 
+// What readers reject for ever and no condition can name (found by the simulation).
+TEST_F(KvNodeFailure, K032_R047_nor_one_without_a_version) {
+  start();
+  const Bytes key = bytes_of("k");
+  ASSERT_EQ(client_->put(key, pattern(900, 1)).outcome, Outcome::ok);
+  const auto pair = world_->stored("t1", key);
+  Bytes no_version = *pair->descriptor, last_version = *pair->descriptor;
+  std::fill(no_version.begin() + 48, no_version.begin() + 56, std::byte{0});
+  std::fill(last_version.begin() + 48, last_version.begin() + 56, std::byte{0xff});
+  const Bytes cut(pair->descriptor->begin(), pair->descriptor->begin() + 52);
+  const Bytes stub(pair->descriptor->begin(), pair->descriptor->begin() + 20);
+  std::uint64_t seed = 2;
+  for (const Bytes& forged : {no_version, last_version, cut, stub, Bytes()}) {
+    for (const PutMode mode : {PutMode::if_absent, PutMode::replace}) {
+      world_->valkey.write(descriptor_name("t1", key), forged);
+      EXPECT_EQ(client_->put(key, pattern(900, ++seed), mode).outcome, Outcome::ok)
+          << forged.size() << " bytes";
+      EXPECT_EQ(client_->get(key), pattern(900, seed));
+    }
+  }
+}
+
+TEST_F(KvNodeFailure, a_retired_generation_brought_back_is_removed_when_a_reader_says_so) {
+  start();
+  const Bytes key = bytes_of("k");
+  ASSERT_EQ(client_->put(key, pattern(900, 1)).outcome, Outcome::ok);
+  const auto pair = world_->stored("t1", key);
+  const auto location = world_->stored_descriptor("t1", key)->location;
+  EXPECT_EQ(client_->simple(FrameType::stale_seen, encode(StaleSeenRequest{key, location})),
+            Outcome::bad_arg)
+      << "it lives";
+  world_->node().rotate_all();
+  ASSERT_TRUE(world_->until([&] { return world_->see().arenas()[0].gen == ArenaGen(2); }));
+  ASSERT_TRUE(until_count("purges_waiting", 0));
+  world_->valkey.write(descriptor_name("t1", key), *pair->descriptor);
+  world_->valkey.write(tag_name("t1", key), *pair->tag);
+  EXPECT_EQ(client_->simple(FrameType::stale_seen, encode(StaleSeenRequest{key, location})),
+            Outcome::ok);
+  EXPECT_FALSE(world_->stored("t1", key)->descriptor.has_value());
+}
+
 TEST_F(KvNodeFailure, K032_nor_one_of_a_node_that_is_gone) {
   start();
   world_->start(world_->options(2));

@@ -6,6 +6,13 @@
 #include <utility>
 
 namespace farlift::kv::node {
+namespace {
+
+// Of a descriptor (spec kv 4.2).
+constexpr std::size_t kLocationAt = 8;
+constexpr std::size_t kVersionAt = 48;
+
+}  // namespace
 
 void Publisher::start(PublishTask task) {
   auto t = std::make_shared<Try>();
@@ -89,10 +96,9 @@ void Publisher::refused(const TryPtr& t, const PublishReply& reply) {
 
 void Publisher::replace(const TryPtr& t, const Bytes& current) {
   const Version version = raw_version(current);
-  if (version.none() && !current.empty() && current.size() > 48) {
-    return end(t, Outcome::conflict);  // neither ours nor anybody's: no version to name it by
+  if (!current.empty() && (version.none() || version.rev() == UINT32_MAX)) {
+    return clear_away(t, current);
   }
-  if (version.rev() == UINT32_MAX) return end(t, Outcome::conflict, version);
   attempt(t, PutMode::if_version, version, version.rev() + 1);
 }
 
@@ -118,16 +124,17 @@ void Publisher::judge_blocker(const TryPtr& t, const Pair& pair) {
   const Verified found =
       verify_pair(put.tenant->keys(), put.tenant->name(), key, pair.descriptor, pair.tag);
   // Half a pair, or one nobody accepts: readers reject it for ever.
-  if (found.outcome != Outcome::ok) return repair(t, version);
+  if (found.outcome != Outcome::ok) return repair(t, *pair.descriptor);
   const Location& location = found.descriptor.location;
   if (location.node == core_.options.id) {
-    return dead_here(location) ? repair(t, version) : end(t, Outcome::exists, version);
+    return dead_here(location) ? repair(t, *pair.descriptor) : end(t, Outcome::exists, version);
   }
-  const auto judge = [this, t, version, incarnation = location.incarnation](
-                         Result<std::optional<NodeRecord>> record) {
+  const auto judge = [this, t, version, dead_one = *pair.descriptor,
+                      incarnation =
+                          location.incarnation](Result<std::optional<NodeRecord>> record) {
     if (!record.ok()) return end(t, Outcome::exists, version);  // nobody knows: leave it
     const bool dead = !record->has_value() || (*record)->incarnation != incarnation;
-    if (dead) return repair(t, version);
+    if (dead) return repair(t, dead_one);
     end(t, Outcome::exists, version);
   };
   core_.directory().find_node(location.node, core_.guarded(judge));
@@ -141,12 +148,33 @@ bool Publisher::dead_here(const Location& location) const {
   return slot.slot().state() == SlotState::quarantined && slot.slot().unknown == 0;
 }
 
-void Publisher::repair(const TryPtr& t, Version dead) {
-  if (t->tries >= kTriesMax || dead.none() || dead.rev() == UINT32_MAX) {
-    return end(t, Outcome::exists, dead);
-  }
+void Publisher::repair(const TryPtr& t, const Bytes& dead) {
+  const Version version = raw_version(dead);
+  if (t->tries >= kTriesMax) return end(t, Outcome::exists, version);
   core_.counters.add(Count::repairs);
-  attempt(t, PutMode::if_version, dead, dead.rev() + 1);
+  if (version.none() || version.rev() == UINT32_MAX) return clear_away(t, dead);
+  attempt(t, PutMode::if_version, version, version.rev() + 1);
+}
+
+// What is there has no version to be named by (cut, forged), or none that could follow it: readers
+// reject it for ever, and it would block the key for ever. Too short for a version, it counts as
+// absent in a condition; otherwise it is deleted by its location, so that nothing else can go with
+// it, and the key is put as an absent one.
+void Publisher::clear_away(const TryPtr& t, const Bytes& dead) {
+  if (dead.size() <= kVersionAt) return attempt(t, PutMode::if_version, Version(), 1);
+  UnpublishRequest request;
+  request.tenant = t->task.tenant->name();
+  request.key = to_bytes(t->task.slot.arena->slots().key(t->task.slot.index));
+  request.how = UnpublishRequest::How::location;
+  request.location = decode_location(ByteView(dead).subspan(kLocationAt, kLocationBytes)).value();
+  core_.directory().unpublish(std::move(request),
+                              core_.guarded([this, t](const UnpublishReply& reply) {
+                                const bool done = reply.kind == UnpublishReply::Kind::removed ||
+                                                  reply.kind == UnpublishReply::Kind::absent ||
+                                                  reply.kind == UnpublishReply::Kind::other;
+                                if (!done) return end(t, Outcome::control_down);
+                                attempt(t, PutMode::if_absent, Version(), 1);
+                              }));
 }
 
 // It may be visible now, or become so: the slot keeps its bytes until the rotation. If the key

@@ -55,7 +55,8 @@ class Publisher {
   void replace(const TryPtr& t, const Bytes& current);
   void look_at_blocker(const TryPtr& t, const Bytes& current);
   void judge_blocker(const TryPtr& t, const Pair& pair);
-  void repair(const TryPtr& t, Version dead);
+  void repair(const TryPtr& t, const Bytes& dead);
+  void clear_away(const TryPtr& t, const Bytes& dead);
   void outcome_unknown(const TryPtr& t);
   void end(const TryPtr& t, Outcome outcome, Version version = {});
   bool dead_here(const Location& location) const;

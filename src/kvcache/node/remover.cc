@@ -94,9 +94,12 @@ Outcome Remover::superseded(Tenant& tenant, const SupersededRequest& request) {
 
 void Remover::stale_seen(Tenant& tenant, StaleSeenRequest request, Reply reply) {
   core_.counters.add(Count::stale_seen);
-  const bool of_an_earlier_self = request.location.node == core_.options.id &&
-                                  request.location.incarnation != core_.incarnation;
-  if (!of_an_earlier_self || !valid_key(request.key)) return reply(Outcome::bad_arg);
+  // Of an earlier self, or of a generation that is no more: a fail-over or a replay brought it back
+  // after the purge, and no other node may take it away.
+  const bool dead =
+      request.location.node == core_.options.id &&
+      (request.location.incarnation != core_.incarnation || !core_.find(request.location).valid());
+  if (!dead || !valid_key(request.key)) return reply(Outcome::bad_arg);
   UnpublishRequest unpublish;
   unpublish.tenant = tenant.name();
   unpublish.key = std::move(request.key);
