@@ -24,7 +24,7 @@ TEST_P(FabricConformance, MovesEverySizeExactly) {
        {std::size_t{1}, std::size_t{7}, std::size_t{47}, std::size_t{4095}, std::size_t{4096},
         kSmall, kSmall + 1, std::size_t{1} << 20, (std::size_t{3} << 20) + 17}) {
     SCOPED_TRACE(size);
-    std::vector<std::byte> memory(size + 64, std::byte{0xee});
+    std::vector<std::byte>& memory = pair.memory(size + 64, std::byte{0xee});
     const auto region = pair.lend(std::span(memory).subspan(32, size), Access::remote_read_write);
     Buffer local(*pair.domain, size);
     local.fill(size);
@@ -48,7 +48,7 @@ TEST_P(FabricConformance, FillsWindowsExactly) {
   const std::vector<std::size_t> sizes{1, 100, 4096, 33333, 65536, 70001, 300000, 7};
   std::size_t total = 16;
   for (const std::size_t s : sizes) total += s + 16;
-  std::vector<std::byte> memory(total, std::byte{0xee});
+  std::vector<std::byte>& memory = pair.memory(total, std::byte{0xee});
   const auto region = pair.lend(memory, Access::remote_write);
   Buffer local(*pair.domain, total);
   local.fill(5);
@@ -81,7 +81,7 @@ TEST_P(FabricConformance, EnforcesRights) {
         Case{Access::local, OpKind::write, false}}) {
     SCOPED_TRACE(static_cast<int>(c.access) * 10 + static_cast<int>(c.kind));
     Pair pair(GetParam());
-    std::vector<std::byte> memory(kSmall, std::byte{0x11});
+    std::vector<std::byte>& memory = pair.memory(kSmall, std::byte{0x11});
     const auto region = pair.lend(memory, c.access);
     Buffer local(*pair.domain, kSmall);
     local.set(0x22);
@@ -115,7 +115,7 @@ TEST_P(FabricConformance, RefusesEveryRangeOutside) {
     for (const Case& c : cases) {
       SCOPED_TRACE(c.offset);
       Pair pair(GetParam());
-      std::vector<std::byte> memory(3 * kSmall, std::byte{0x11});
+      std::vector<std::byte>& memory = pair.memory(3 * kSmall, std::byte{0x11});
       const auto region =
           pair.lend(std::span(memory).subspan(kSmall, kSmall), Access::remote_read_write);
       Buffer local(*pair.domain, c.length);
@@ -203,7 +203,7 @@ TEST_P(FabricConformance, NeighboursOfAFaultCarryOn) {
   for (int round = 0; round < rounds(GetParam(), 20); ++round) {
     Pair pair(GetParam());
     constexpr std::size_t kOps = 24;
-    std::vector<std::byte> memory(kOps * kSmall, std::byte{0x11});
+    std::vector<std::byte>& memory = pair.memory(kOps * kSmall, std::byte{0x11});
     const auto region = pair.lend(memory, Access::remote_read_write);
     Buffer local(*pair.domain, kOps * kSmall);
     local.fill(static_cast<std::uint64_t>(round));
@@ -234,7 +234,7 @@ TEST_P(FabricConformance, NeighboursOfAFaultCarryOn) {
 TEST_P(FabricConformance, CompletionIsDelivery) {
   Pair pair(GetParam());
   const std::size_t sizes[] = {64, kSmall, 300000};
-  std::vector<std::byte> memory(300000);
+  std::vector<std::byte>& memory = pair.memory(300000);
   const auto region = pair.lend(memory, Access::remote_write);
   Buffer local(*pair.domain, memory.size());
   for (int i = 0; i < rounds(GetParam(), 1000); ++i) {
@@ -251,7 +251,7 @@ TEST_P(FabricConformance, CompletionIsDelivery) {
 TEST_P(FabricConformance, SourceIsFreeAfterCompletion) {
   Pair pair(GetParam());
   constexpr std::size_t kSize = 1u << 20;
-  std::vector<std::byte> memory(kSize);
+  std::vector<std::byte>& memory = pair.memory(kSize);
   const auto region = pair.lend(memory, Access::remote_write);
   Buffer local(*pair.domain, kSize);
   for (int i = 0; i < rounds(GetParam(), 100); ++i) {
@@ -266,7 +266,7 @@ TEST_P(FabricConformance, SourceIsFreeAfterCompletion) {
 TEST_P(FabricConformance, ReportsLandedChecksums) {
   Pair pair(GetParam());
   constexpr std::size_t kSize = (3u << 20) + 5;
-  std::vector<std::byte> memory(kSize);
+  std::vector<std::byte>& memory = pair.memory(kSize);
   const auto region = pair.lend(memory, Access::remote_write);
   region->watch(true);
   Buffer local(*pair.domain, kSize);
@@ -330,7 +330,7 @@ TEST_P(FabricConformance, AddressRules) {
 
 TEST_P(FabricConformance, BoundsWhatIsInFlight) {
   Pair pair(GetParam());
-  std::vector<std::byte> memory(kSmall);
+  std::vector<std::byte>& memory = pair.memory(kSmall);
   const auto region = pair.lend(memory, Access::remote_write);
   InitiatorOptions options;
   options.in_flight_max = 4;

@@ -67,8 +67,8 @@ std::size_t written_bytes(std::span<const std::byte> bytes) {
 class FencedWrites {
  public:
   FencedWrites(const ConformanceProvider& provider, std::size_t parts, bool watched = false)
-      : pair_(provider),
-        memory_(provider.bulk_bytes, std::byte{0}),
+      : memory_(provider.bulk_bytes, std::byte{0}),
+        pair_(provider),
         region_(pair_.lend(memory_, Access::remote_write)),
         local_(*pair_.domain, memory_.size()),
         part_bytes_(memory_.size() / parts) {
@@ -157,8 +157,8 @@ class FencedWrites {
     return out;
   }
 
+  std::vector<std::byte> memory_;  // outlives the endpoints, see Pair::memory()
   Pair pair_;
-  std::vector<std::byte> memory_;
   std::unique_ptr<Registration> region_;
   Buffer local_;
   const std::size_t part_bytes_;
@@ -218,7 +218,7 @@ TEST_P(FabricConformance, NoReadThatSucceedsSawTheMemoryReused) {
   constexpr std::size_t kReads = 4;
   for (int round = 0; round < rounds(GetParam(), 60); ++round) {
     Pair pair(GetParam());
-    std::vector<std::byte> memory(GetParam().bulk_bytes / 32, std::byte{kLent});
+    std::vector<std::byte>& memory = pair.memory(GetParam().bulk_bytes / 32, std::byte{kLent});
     const auto region = pair.lend(memory, Access::remote_read);
     std::vector<std::unique_ptr<Buffer>> locals;
     std::vector<std::uint64_t> contexts(kReads);

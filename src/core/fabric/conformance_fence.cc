@@ -42,7 +42,7 @@ TEST_P(FabricConformance, NothingLandsAfterTheFence) {
   for (int round = 0; round < enough || (cut == 0 && round < enough * 8); ++round) {
     Pair pair(GetParam());
     const std::size_t size = GetParam().bulk_bytes;
-    std::vector<std::byte> memory(size, std::byte{0});
+    std::vector<std::byte>& memory = pair.memory(size, std::byte{0});
     const auto region = pair.lend(memory, Access::remote_write);
     Buffer local(*pair.domain, size);
     local.set(0x77);
@@ -75,7 +75,7 @@ TEST_P(FabricConformance, NothingIsReadAfterTheFence) {
   for (int round = 0; round < rounds(GetParam(), 60); ++round) {
     Pair pair(GetParam());
     const std::size_t size = GetParam().bulk_bytes / 2;
-    std::vector<std::byte> memory(size, std::byte{0x31});
+    std::vector<std::byte>& memory = pair.memory(size, std::byte{0x31});
     const auto region = pair.lend(memory, Access::remote_read);
     Buffer local(*pair.domain, size);
     Prng prng(static_cast<std::uint64_t>(round));
@@ -118,8 +118,8 @@ TEST_P(FabricConformance, EndpointCloseSparesItsNeighbours) {
     ASSERT_TRUE(second->add_peer(pair.initiator->address()).ok());
     const PeerId other = *pair.initiator->add_peer(second->address());
     const std::size_t size = GetParam().bulk_bytes / 2;
-    std::vector<std::byte> memory(size, std::byte{0});
-    std::vector<std::byte> neighbour(size, std::byte{0});
+    std::vector<std::byte>& memory = pair.memory(size, std::byte{0});
+    std::vector<std::byte>& neighbour = pair.memory(size, std::byte{0});
     const auto region = pair.lend(memory, Access::remote_write);
     const auto kept = pair.lend(neighbour, Access::remote_write);
     Buffer local(*pair.domain, size);
@@ -158,10 +158,11 @@ TEST_P(FabricConformance, AbortEndsEverythingQuietly) {
   for (int round = 0; round < rounds(GetParam(), 30); ++round) {
     Pair pair(GetParam());
     const std::size_t size = GetParam().bulk_bytes;
-    std::vector<std::byte> memory(size, std::byte{0});
+    std::vector<std::byte>& memory = pair.memory(size, std::byte{0});
     const auto region = pair.lend(memory, Access::remote_read_write);
     Buffer local(*pair.domain, size);
-    std::vector<std::byte> other(kPiece);  // an aborted read may still be read from, never landed
+    std::vector<std::byte>& other =
+        pair.memory(kPiece);  // an aborted read may still be read from, never landed
     const auto readable = pair.lend(other, Access::remote_read);
     Buffer into(*pair.domain, kPiece);
     local.set(0x77);
@@ -195,7 +196,7 @@ TEST_P(FabricConformance, AbortEndsEverythingQuietly) {
 TEST_P(FabricConformance, RemovingAPeerAbortsIt) {
   Pair pair(GetParam());
   const std::size_t size = GetParam().bulk_bytes;
-  std::vector<std::byte> memory(size, std::byte{0});
+  std::vector<std::byte>& memory = pair.memory(size, std::byte{0});
   const auto region = pair.lend(memory, Access::remote_write);
   Buffer local(*pair.domain, size);
   local.set(0x77);
@@ -220,7 +221,7 @@ TEST_P(FabricConformance, ClosingTheInitiatorEndsItsOperations) {
   for (int round = 0; round < rounds(GetParam(), 20); ++round) {
     Pair pair(GetParam());
     const std::size_t size = GetParam().bulk_bytes;
-    std::vector<std::byte> memory(size, std::byte{0});
+    std::vector<std::byte>& memory = pair.memory(size, std::byte{0});
     const auto region = pair.lend(memory, Access::remote_write);
     Buffer local(*pair.domain, size);
     local.set(0x77);
@@ -261,7 +262,7 @@ TEST_P(FabricConformance, SixtyFourInitiatorsToOneTarget) {
   Pair pair(GetParam());
   const int peers = rounds(GetParam(), 64);
   constexpr std::size_t kEach = 300000;
-  std::vector<std::byte> memory(static_cast<std::size_t>(peers) * kEach);
+  std::vector<std::byte>& memory = pair.memory(static_cast<std::size_t>(peers) * kEach);
   const auto region = pair.lend(memory, Access::remote_read_write);
   std::vector<std::unique_ptr<Initiator>> initiators;
   std::vector<std::unique_ptr<Buffer>> locals;
@@ -349,7 +350,7 @@ TEST_P(FabricConformance, OneInitiatorToSixtyFourTargets) {
 TEST_P(FabricConformance, EventLoopsNeedOnlyTheDescriptor) {
   Pair pair(GetParam());
   if (pair.initiator->wait_fd() < 0 || GetParam().pump_target) return;
-  std::vector<std::byte> memory(8 * kPiece);
+  std::vector<std::byte>& memory = pair.memory(8 * kPiece);
   const auto region = pair.lend(memory, Access::remote_read_write);
   Buffer local(*pair.domain, memory.size());
   local.fill(4);

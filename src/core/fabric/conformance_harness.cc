@@ -77,6 +77,10 @@ Pair::Pair(const ConformanceProvider& p) : provider(p) {
   peer = *added;
 }
 
+std::vector<std::byte>& Pair::memory(std::size_t size, std::byte value) {
+  return kept.emplace_back(size, value);
+}
+
 std::unique_ptr<Registration> Pair::lend(std::span<std::byte> memory, Access access) {
   auto registered = target_domain->register_memory({memory}, access);
   EXPECT_TRUE(registered.ok()) << registered.error().describe();

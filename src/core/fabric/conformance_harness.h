@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -60,6 +61,10 @@ class Pair {
  public:
   explicit Pair(const ConformanceProvider& provider);
 
+  // Memory to lend, every byte `value`; it lives until the endpoints are closed. Where the fence is
+  // the endpoint's close, the provider may look at lent memory after an operation on it completed
+  // (a send call returns later than its bytes arrive), so closing the registration is not enough.
+  std::vector<std::byte>& memory(std::size_t size, std::byte value = {});
   std::unique_ptr<Registration> lend(std::span<std::byte> memory, Access access);
   std::uint64_t post(OpKind kind, PeerId peer, RKey key, RemoteAddr addr,
                      std::span<std::byte> local, Buffer& of);
@@ -78,6 +83,7 @@ class Pair {
   }
 
   const ConformanceProvider& provider;
+  std::deque<std::vector<std::byte>> kept;  // memory()
   std::unique_ptr<Domain> target_domain;
   std::unique_ptr<Domain> domain;  // of the initiator
   std::unique_ptr<TargetEndpoint> target;

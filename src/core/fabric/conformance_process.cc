@@ -76,7 +76,7 @@ TEST_P(FabricProcessConformance, ADeadTargetIsAnErrorAndQuiet) {
     ASSERT_FALSE(after.ok());
     EXPECT_TRUE(after.error().quiet);
     // Other targets of the same initiator are not concerned.
-    std::vector<std::byte> memory(4096);
+    std::vector<std::byte>& memory = remote.pair.memory(4096);
     const auto region = remote.pair.lend(memory, Access::remote_write);
     EXPECT_TRUE(remote.pair.run(OpKind::write, *region, 0, local.part(0, 4096), local).ok());
   }
@@ -96,7 +96,7 @@ TEST_P(FabricProcessConformance, AStoppedTargetHoldsNobody) {
   while (std::chrono::steady_clock::now() < until) remote.pair.step();
   for (const std::uint64_t c : contexts)
     EXPECT_TRUE(!remote.pair.completed(c) || remote.pair.results[c].ok());
-  std::vector<std::byte> memory(4096);
+  std::vector<std::byte>& memory = remote.pair.memory(4096);
   const auto region = remote.pair.lend(memory, Access::remote_write);
   EXPECT_TRUE(remote.pair.run(OpKind::write, *region, 0, local.part(0, 4096), local).ok())
       << "a neighbour waits";
@@ -126,7 +126,7 @@ TEST_P(FabricProcessConformance, AStoppedInitiatorCannotHoldAClose) {
     PeerProcess process(GetParam().name);
     process.ask("open");
     const std::size_t size = GetParam().bulk_bytes;
-    std::vector<std::byte> memory(size, std::byte{0});
+    std::vector<std::byte>& memory = pair.memory(size, std::byte{0});
     const auto region = pair.lend(memory, Access::remote_read_write);
     process.ask("start write " + pair.target->address().hex() + " " +
                 std::to_string(region->key().raw()) + " " + std::to_string(region->addr().raw()) +
@@ -154,7 +154,7 @@ TEST_P(FabricProcessConformance, ADeadInitiatorLeavesTheTargetWell) {
     PeerProcess process(GetParam().name);
     process.ask("open");
     const std::size_t size = GetParam().bulk_bytes;
-    std::vector<std::byte> memory(size, std::byte{0});
+    std::vector<std::byte>& memory = pair.memory(size, std::byte{0});
     auto region = pair.lend(memory, Access::remote_read_write);
     process.ask(std::string("start ") + "write " + pair.target->address().hex() + " " +
                 std::to_string(region->key().raw()) + " " + std::to_string(region->addr().raw()) +
@@ -163,7 +163,7 @@ TEST_P(FabricProcessConformance, ADeadInitiatorLeavesTheTargetWell) {
     process.kill();
     Buffer local(*pair.domain, 65536);
     local.fill(8);
-    std::vector<std::byte> other(65536);
+    std::vector<std::byte>& other = pair.memory(65536);
     const auto neighbour = pair.lend(other, Access::remote_read_write);
     ASSERT_TRUE(pair.run(OpKind::write, *neighbour, 0, local.bytes(), local).ok());
     EXPECT_EQ(std::memcmp(other.data(), local.bytes().data(), other.size()), 0);
