@@ -357,7 +357,7 @@ bool Services::transfer_inline(TransferAsk& ask) {
   }
   inline_engine_->submit(id, make_job(*services_.front(), *shared), make_lender(shared, true));
   drive(*inline_engine_);
-  if (alone) linger(shared->length);
+  if (alone && shared->length <= kLingerLengthMax) linger(shared->length);
   return true;
 }
 

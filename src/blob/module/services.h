@@ -56,6 +56,7 @@ class Services {
   // while commands of several peers come in turn, they are served instead.
   static constexpr Duration kLingerLongest = std::chrono::microseconds(50);
   static constexpr std::uint64_t kLingerBytesPerUsec = 2000;
+  static constexpr Length kLingerLengthMax{2u << 20};  // longer ones are left to events
   // After a small transfer of another peer than the one before, so many go by without lingering.
   static constexpr std::uint32_t kCrowdTransfers = 32;
 

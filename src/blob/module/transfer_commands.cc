@@ -18,8 +18,11 @@ namespace {
 // Objects up to this length are copied in and out of RESP by the main thread itself: two thread
 // hops cost more than the bytes.
 constexpr std::uint64_t kInlineBytesMax = 256u << 10;
-// The same for transfers. What a plain GET of this length costs the main thread is more.
-constexpr std::uint64_t kInlineTransferBytesMax = 1u << 20;
+// The same for transfers. What a plain GET of this length costs the main thread is more. A SET is
+// landed and hashed by the main thread; a GET is only sent, and within a host only asked
+// for (decision 0015).
+constexpr std::uint64_t kInlineSetBytesMax = 1u << 20;
+constexpr std::uint64_t kInlineGetBytesMax = 4u << 20;
 
 bool small(Length length) { return length.raw() <= kInlineBytesMax; }
 
@@ -71,7 +74,9 @@ TransferAsk ask_for(Operation& op, fabric::OpKind kind, const std::vector<wire::
 
 int run(vk::Ctx* ctx, std::unique_ptr<Operation> op, TransferAsk ask) {
   Services& services = module().services();
-  if (ask.length.raw() <= kInlineTransferBytesMax && services.transfer_inline(ask)) {
+  const bool get = ask.kind == fabric::OpKind::write;
+  const std::uint64_t inline_max = get ? kInlineGetBytesMax : kInlineSetBytesMax;
+  if (ask.length.raw() <= inline_max && services.transfer_inline(ask)) {
     if (op->completed()) return op->reply(ctx);
     Operation::block(ctx, std::move(op));
     return vk::kOk;
@@ -146,7 +151,7 @@ int rdma_set(vk::Ctx* ctx, vk::String** argv, int argc) noexcept {
   op->started = module().next_start();
   op->pause_ms = module().settings().get().test_pause_before_finalize_set_ms;
   // Asking costs more than the copy of what the main thread moves itself: there the commit asks.
-  op->wants_payload = operands->length.raw() > kInlineTransferBytesMax && propagation_wanted();
+  op->wants_payload = operands->length.raw() > kInlineSetBytesMax && propagation_wanted();
   TransferAsk ask = ask_for(*op, fabric::OpKind::read, operands->regions, operands->length);
   if (op->pause_ms > 0) {  // an inline transfer could end before there is a client to hold back
     Operation::block(ctx, std::move(op));
