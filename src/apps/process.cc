@@ -124,7 +124,7 @@ std::string how_to_call_us() {
   std::error_code ignored;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
   if (self.empty()) return "farlift";
-  const std::string name = self.filename().string();
+  std::string name = self.filename().string();
   if (const auto found = find_in_path(name);
       found && std::filesystem::equivalent(*found, self, ignored)) {
     return name;

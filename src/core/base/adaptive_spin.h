@@ -28,8 +28,8 @@ namespace farlift {
 
 // Asked of the system once: it costs a system call or more.
 inline unsigned core_count() noexcept {
-  static const unsigned count = std::thread::hardware_concurrency();
-  return count;
+  static const unsigned kCount = std::thread::hardware_concurrency();
+  return kCount;
 }
 
 // A thread that waits for one answer from outside the process, polling or asleep.
@@ -45,7 +45,7 @@ class WaitingThread {
   }
 
  private:
-  static inline std::atomic<unsigned> count_{0};
+  static inline std::atomic<unsigned> count_{0};  // NOLINT(readability-identifier-naming): a member
 };
 
 class AdaptiveSpin {

@@ -107,7 +107,7 @@ void Groups::store(const std::shared_ptr<Writing>& writing) {
       });
 }
 
-void Groups::read(std::string group, OnGroup done) {
+void Groups::read(const std::string& group, OnGroup done) {
   const std::uint64_t id = begin(std::move(done));
   if (!valid_group(group)) return finish(id, {Outcome::bad_arg, 0, {}});
   const Stamp stamp = core_.cache.stamp();

@@ -21,7 +21,7 @@ class Groups {
   explicit Groups(Core& core) : core_(core) {}
   using OnGroup = std::function<void(Client::Group)>;
   void write(std::string group, std::uint64_t version, std::vector<Bytes> keys, OnGroup done);
-  void read(std::string group, OnGroup done);
+  void read(const std::string& group, OnGroup done);
   void end_all();  // what is left ends as timeout
 
  private:

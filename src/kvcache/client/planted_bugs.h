@@ -15,9 +15,11 @@ struct PlantedClientBugs {
 };
 #else
 struct PlantedClientBugs {
+  // NOLINTBEGIN(readability-identifier-naming): named as the members they stand for
   static constexpr bool report_on_soft_timeout = false;
   static constexpr bool tag_without_key = false;
   static constexpr bool skip_crc = false;
+  // NOLINTEND(readability-identifier-naming)
 };
 #endif
 

@@ -253,6 +253,7 @@ std::vector<bool> KvClient::exists(std::span<const std::string_view> keys,
         client.stat(to_bytes(keys[i]), [done](const kv::GetResult& got) { done(result_of(got)); });
       });
   std::vector<bool> found;
+  found.reserve(results.size());
   for (const KvResult& one : results) found.push_back(one.ok());
   return found;
 }
