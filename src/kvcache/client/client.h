@@ -135,7 +135,7 @@ class Client {
   };
   virtual void write_group(std::string group, std::uint64_t version, std::vector<Bytes> keys,
                            std::function<void(Group)> done) = 0;
-  virtual void read_group(std::string group, std::function<void(Group)> done) = 0;
+  virtual void read_group(const std::string& group, std::function<void(Group)> done) = 0;
 
   // For operators: a frame for one node, and its answer's body when `outcome` is ok.
   struct Answer {

@@ -70,7 +70,7 @@ class HeaderPool {
   void give_back(std::span<std::byte> header);
 
  private:
-  explicit HeaderPool(memory::Mapping mapping) : mapping_(std::move(mapping)) {}
+  explicit HeaderPool(memory::Mapping&& mapping) : mapping_(std::move(mapping)) {}
   memory::Mapping mapping_;
   std::shared_ptr<Landing> landing_;
   std::vector<std::uint16_t> free_;

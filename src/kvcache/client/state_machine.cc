@@ -151,8 +151,8 @@ void StateMachine::write_group(std::string group, std::uint64_t version, std::ve
   groups_.write(std::move(group), version, std::move(keys), std::move(done));
 }
 
-void StateMachine::read_group(std::string group, std::function<void(Group)> done) {
-  groups_.read(std::move(group), std::move(done));
+void StateMachine::read_group(const std::string& group, std::function<void(Group)> done) {
+  groups_.read(group, std::move(done));
 }
 
 void StateMachine::command(NodeId node, FrameType type, Bytes body,

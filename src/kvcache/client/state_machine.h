@@ -39,7 +39,7 @@ class StateMachine final : public Client {
   void stat(Bytes key, std::function<void(GetResult)> done) override;
   void write_group(std::string group, std::uint64_t version, std::vector<Bytes> keys,
                    std::function<void(Group)> done) override;
-  void read_group(std::string group, std::function<void(Group)> done) override;
+  void read_group(const std::string& group, std::function<void(Group)> done) override;
   void command(NodeId node, FrameType type, Bytes body, std::function<void(Answer)> done) override;
   void list_nodes(std::function<void(Result<std::vector<NodeRecord>>)> done) override;
   Status add_key(KeyId id, ByteView secret) override;

@@ -85,7 +85,7 @@ bool ValkeyConnector::step() {
 
 // ---- tasks
 
-void ValkeyConnector::connect(const Endpoint& endpoint, OnConnected done) {
+void ValkeyConnector::connect(const Endpoint& endpoint, const OnConnected& done) {
   const bool queued = push([this, endpoint, done] {
     auto connection = std::make_shared<Result<std::unique_ptr<Connection>>>(
         open_connection(endpoint, options_.timeout, options_.timeout));
@@ -94,7 +94,7 @@ void ValkeyConnector::connect(const Endpoint& endpoint, OnConnected done) {
   if (!queued) answer([done] { done(Error::make(Errc::exhausted, "connector")); });
 }
 
-void ValkeyConnector::locate(std::vector<Endpoint> known, OnLocated done) {
+void ValkeyConnector::locate(std::vector<Endpoint> known, const OnLocated& done) {
   const bool queued = push([this, known = std::move(known), done] {
     auto located = std::make_shared<Result<Located>>(
         options_.mode == ValkeyOptions::Mode::cluster ? ask_cluster(known) : ask_sentinels());
@@ -103,7 +103,8 @@ void ValkeyConnector::locate(std::vector<Endpoint> known, OnLocated done) {
   if (!queued) answer([done] { done(Error::make(Errc::exhausted, "connector")); });
 }
 
-void ValkeyConnector::run(const Endpoint& endpoint, ValkeyCommandPtr command, OnAnswer done) {
+void ValkeyConnector::run(const Endpoint& endpoint, ValkeyCommandPtr command,
+                          const OnAnswer& done) {
   // A std::function must be copyable, a command is not.
   auto shared = std::make_shared<ValkeyCommandPtr>(std::move(command));
   const bool queued = push([this, endpoint, shared, done] {

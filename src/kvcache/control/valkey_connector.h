@@ -45,10 +45,10 @@ class ValkeyConnector {
   using OnLocated = std::function<void(Result<Located>)>;
   using OnAnswer = std::function<void(ValkeyCommandPtr, Result<resp::Value>, bool may_have_run)>;
 
-  void connect(const resp::Endpoint& endpoint, OnConnected done);
+  void connect(const resp::Endpoint& endpoint, const OnConnected& done);
   // `known`: cluster nodes that may be asked besides the seeds.
-  void locate(std::vector<resp::Endpoint> known, OnLocated done);
-  void run(const resp::Endpoint& endpoint, ValkeyCommandPtr command, OnAnswer done);
+  void locate(std::vector<resp::Endpoint> known, const OnLocated& done);
+  void run(const resp::Endpoint& endpoint, ValkeyCommandPtr command, const OnAnswer& done);
 
   bool step();
   // Ends what is being done (a name being resolved takes its time); every task is then answered

@@ -46,7 +46,7 @@ PublishReply publish_reply_of(const ValkeyAnswer& answer) {
     return {answer.may_have_run ? Kind::unknown : Kind::not_done, std::nullopt,
             answer.reply.error()};
   const Value& value = *answer.reply;
-  const PublishReply odd{Kind::unknown, std::nullopt, nonsense()};
+  PublishReply odd{Kind::unknown, std::nullopt, nonsense()};
   if (!value.is_aggregate() || value.items().size() != 2 || !value.items()[0].is_text()) return odd;
   auto current = optional_bytes(value.items()[1]);
   if (!current.ok()) return odd;
@@ -103,9 +103,10 @@ class ValkeyDirectoryImpl final : public ValkeyDirectory {
               Instant deadline = {});
   void run_script(const Script& script, const std::string& tenant, const Bytes& key,
                   std::vector<std::string> arguments, Done done);
-  void both(std::vector<std::pair<std::string, std::vector<std::string>>> commands, OnStatus done);
-  void get_records(std::vector<std::string> names, Instant deadline, OnNodes done);
-  void scan_on(std::shared_ptr<Scan> scan);
+  void both(const std::vector<std::pair<std::string, std::vector<std::string>>>& commands,
+            OnStatus done);
+  void get_records(const std::vector<std::string>& names, Instant deadline, OnNodes done);
+  void scan_on(const std::shared_ptr<Scan>& scan);
 
   std::unique_ptr<ValkeyCore> core_;
 };
@@ -186,7 +187,7 @@ void ValkeyDirectoryImpl::unpublish(UnpublishRequest request, OnUnpublish done) 
 
 // The first failure, or success once all have succeeded.
 void ValkeyDirectoryImpl::both(
-    std::vector<std::pair<std::string, std::vector<std::string>>> commands, OnStatus done) {
+    const std::vector<std::pair<std::string, std::vector<std::string>>>& commands, OnStatus done) {
   struct Gather {
     std::size_t left = 0;
     Status status;
@@ -195,8 +196,8 @@ void ValkeyDirectoryImpl::both(
   auto gather = std::make_shared<Gather>();
   gather->left = commands.size();
   gather->done = std::move(done);
-  for (auto& [key, words] : commands) {
-    submit(key, std::move(words), true, [gather](const ValkeyAnswer& answer) {
+  for (const auto& [key, words] : commands) {
+    submit(key, words, true, [gather](const ValkeyAnswer& answer) {
       if (gather->status.ok()) gather->status = status_of(answer);
       if (--gather->left == 0) gather->done(gather->status);
     });
@@ -234,13 +235,13 @@ void ValkeyDirectoryImpl::list_nodes(OnNodes done) {
                                            : Result<std::uint64_t>(nonsense());
           if (id.ok() && names.size() < kNodesMax) names.push_back(node_name(NodeId(*id)));
         }
-        get_records(std::move(names), deadline, done);
+        get_records(names, deadline, done);
       },
       deadline);
   core_->flush();
 }
 
-void ValkeyDirectoryImpl::get_records(std::vector<std::string> names, Instant deadline,
+void ValkeyDirectoryImpl::get_records(const std::vector<std::string>& names, Instant deadline,
                                       OnNodes done) {
   struct Gather {
     std::map<NodeId, NodeRecord> records;
@@ -259,8 +260,10 @@ void ValkeyDirectoryImpl::get_records(std::vector<std::string> names, Instant de
           if (!answer.reply.ok()) gather->status = answer.reply.error();
           if (answer.reply.ok() && answer.reply->type() == resp::Type::bulk) {
             auto record = decode_node_record(answer.reply->text());
-            if (record.ok() && node_name(record->node) == name)
-              gather->records.insert_or_assign(record->node, std::move(record).value());
+            if (record.ok() && node_name(record->node) == name) {
+              const NodeId node = record->node;
+              gather->records.insert_or_assign(node, std::move(record).value());
+            }
           }
           if (--gather->left > 0) return;
           if (!gather->status.ok()) return gather->done(gather->status.error());
@@ -309,11 +312,11 @@ void ValkeyDirectoryImpl::count_leases(NodeId node, Incarnation incarnation, Are
   scan->route = node_name(node);
   scan->deadline = core_->deadline();
   scan->done = std::move(done);
-  scan_on(std::move(scan));
+  scan_on(scan);
   core_->flush();
 }
 
-void ValkeyDirectoryImpl::scan_on(std::shared_ptr<Scan> scan) {
+void ValkeyDirectoryImpl::scan_on(const std::shared_ptr<Scan>& scan) {
   const std::string route = scan->route;
   std::vector<std::string> words{"SCAN",        scan->cursor, "MATCH",
                                  scan->pattern, "COUNT",      std::string(kScanCount)};

@@ -58,7 +58,7 @@ enum class Count : std::uint8_t {
   engine_fences,
   directory_losses,
   moved_away,
-  count_,
+  count_,  // NOLINT(readability-identifier-naming): not a counter
 };
 
 class Counters {

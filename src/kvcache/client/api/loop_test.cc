@@ -91,7 +91,7 @@ class StubClient final : public Client {
   void stat(Bytes, std::function<void(GetResult)>) override {}
   void write_group(std::string, std::uint64_t, std::vector<Bytes>,
                    std::function<void(Group)>) override {}
-  void read_group(std::string, std::function<void(Group)>) override {}
+  void read_group(const std::string&, std::function<void(Group)>) override {}
   void command(NodeId, FrameType, Bytes, std::function<void(Answer)>) override {}
   void list_nodes(std::function<void(Result<std::vector<NodeRecord>>)>) override {}
   Status add_key(KeyId, ByteView) override { return {}; }

@@ -267,7 +267,7 @@ void FakeNode::on_hello(Peer& peer, const Frame& frame) {
 
 void FakeNode::finish_put(const Bytes& key, std::uint64_t slot, Length length, Crc32c crc,
                           PutMode mode, Version expected, const PutId& put_id,
-                          std::function<void(PutReply)> reply) {
+                          const std::function<void(PutReply)>& reply) {
   const auto payload = arena_.bytes().subspan(slot + kHeaderBytes, length.raw());
   PutReply result;
   const auto current = valkey_.state().get(descriptor_name(options_.tenant, key));

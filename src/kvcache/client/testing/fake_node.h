@@ -122,7 +122,8 @@ class FakeNode {
   void on_seal(Peer& peer, const Frame& frame);
   void on_remove(Peer& peer, const Frame& frame);
   void finish_put(const Bytes& key, std::uint64_t slot, Length length, Crc32c crc, PutMode mode,
-                  Version expected, const PutId& put_id, std::function<void(PutReply)> reply);
+                  Version expected, const PutId& put_id,
+                  const std::function<void(PutReply)>& reply);
   std::uint64_t reserve(Length length);
   void answer(Peer& peer, const Frame& to, Bytes body);
   void answer_later(const HelloRequest& who, const Frame& to, Bytes body);

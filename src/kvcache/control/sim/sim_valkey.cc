@@ -60,7 +60,7 @@ class SimValkey::World {
   }
   bool is_down(const std::string& party) const { return down || down_for.contains(party); }
 
-  void start(const std::shared_ptr<Handle>& handle, OperationPtr operation);
+  void start(const std::shared_ptr<Handle>& handle, const OperationPtr& operation);
   void answer(const OperationPtr& operation);
   void fail(const OperationPtr& operation, Failure failure);
   void apply(const OperationPtr& operation);
@@ -108,7 +108,7 @@ void World::fail(const OperationPtr& operation, Failure failure) {
   }
 }
 
-void World::start(const std::shared_ptr<Handle>& handle, OperationPtr operation) {
+void World::start(const std::shared_ptr<Handle>& handle, const OperationPtr& operation) {
   ++counters.operations;
   operation->handle = handle;
   operation->party = handle->party;
