@@ -57,7 +57,10 @@ TEST(KvSoft, K030_small_sizes_by_pull_and_push) {
 TEST(KvSoft, R052_many_batches_with_absent_keys_end_in_bounded_time) {
   WorldOptions options = soft_world(1u << 20, Length(4u << 20));
   // All wait at once for one thread; what is tested is that they end, not how fast the machine is.
-  options.tune = [](ClientOptions& o) { o.operation_limit = std::chrono::seconds(50); };
+  options.tune = [](ClientOptions& o) {
+    o.operation_limit = std::chrono::seconds(50);
+    o.control_timeout = std::chrono::seconds(50);
+  };
   World world(std::move(options));
   constexpr std::uint64_t kKeys = 1000;
   for (std::uint64_t i = 0; i < kKeys; ++i) {
