@@ -434,7 +434,8 @@ def test_batches(server, client):
 
 
 INTERRUPTED = """
-import sys, threading
+import signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born ignoring it
 sys.path[:0] = [{path!r}]
 from farlift import *
 client = Client.create(ClientConfiguration([NodeAddress("127.0.0.1", {port})], rdma=RdmaConfiguration()))

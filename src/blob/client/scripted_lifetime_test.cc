@@ -1,5 +1,6 @@
 // The client against a scripted server: closing, dropping, forking while something is under way.
 #include "blob/client/scripted_test_base.h"
+#include "blob/client/testing.h"
 
 #include <atomic>
 #include <memory>
@@ -9,6 +10,7 @@
 namespace farlift {
 namespace {
 
+using client::Hooks;
 using testing::all_are;
 using testing::eventually;
 using testing::failed_as;
@@ -143,6 +145,16 @@ TEST_F(Scripted, OwnerIsDroppedWhenTheRegionCloses) {
   EXPECT_FALSE(watch.expired());
   ASSERT_TRUE(succeeded(region->close()));
   EXPECT_TRUE(watch.expired());
+}
+
+TEST_F(Scripted, B097_closed_between_the_look_at_the_client_and_at_the_region) {
+  expect_good_get();
+  RdmaWindow window = whole();
+  Hooks::install(*client_, {.before_send = nullptr,
+                            .before_verify = nullptr,
+                            .before_regions = [&] { client_->close(); }});
+  EXPECT_TRUE(failed_as(client_->rdma_get("key", window), ErrorKind::closing));
+  EXPECT_TRUE(region_->closed());
 }
 
 TEST_F(Scripted, B113_closing_twice_is_harmless) {

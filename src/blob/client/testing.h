@@ -22,6 +22,8 @@ struct Hooks {
   // The bytes of one window after the reply. When set, checksums reported by the fabric are not
   // used: the memory is read, so that what the hook changed is seen.
   std::function<void(std::span<std::byte>)> before_verify;
+  // The client was found open; its regions are looked at next.
+  std::function<void()> before_regions{};
 
   static void install(Client& client, Hooks hooks);
 };

@@ -73,6 +73,7 @@ Expected<void> Transfer::begin() {
       return rdma_error("the region belongs to another client");
     }
   }
+  if (core_.hooks().before_regions) core_.hooks().before_regions();
   if (Expected<void> ok = begin_regions(); !ok) {
     end_regions();
     return ok;
@@ -103,7 +104,11 @@ Expected<void> Transfer::begin_regions() {
                               [&](const Exposure& one) { return one.region == target.region; });
     if (known == exposures_.end()) {
       auto owner = target.region->try_begin();
-      if (!owner) return owner.error();
+      if (!owner) {
+        // Closed since begin() looked? Then it is the client that is closed, and that goes first.
+        if (Expected<void> open = core_.check_open(); !open) return open;
+        return owner.error();
+      }
       exposures_.push_back({target.region, std::move(owner).value(), {}, std::nullopt});
       known = std::prev(exposures_.end());
     }
