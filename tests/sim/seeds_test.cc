@@ -8,7 +8,7 @@ namespace farlift::kv::simulation {
 namespace {
 
 TEST(KvSimulation, one_seed_is_one_run) {
-  for (const std::uint64_t seed : {3, 4, 5, 6}) {
+  for (const std::uint64_t seed : {3u, 4u, 5u, 6u}) {
     Plan plan = Plan::of(seed);
     plan.fabric.virtual_addressing = false;  // addresses differ from run to run
     World one(plan);

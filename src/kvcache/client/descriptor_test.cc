@@ -194,7 +194,7 @@ TEST_F(KvDescriptor, K069_one_half_evicted_is_no_hit_and_the_next_put_repairs) {
   expect_outcome(key_of(1), Outcome::reject_nosig);
   write(key_of(2), std::nullopt, b_.tag);
   expect_outcome(key_of(2), Outcome::miss);
-  for (const std::uint64_t number : {1, 2}) {
+  for (const std::uint64_t number : {1u, 2u}) {
     ASSERT_EQ(world_.put(key_of(number), pattern(50, number), PutMode::replace).outcome,
               Outcome::ok);
     EXPECT_EQ(world_.get(key_of(number), world_.dest(200)).outcome, Outcome::ok);
@@ -238,7 +238,7 @@ TEST_F(KvGroup, one_request_resolves_a_chain) {
   ASSERT_EQ(group.outcome, Outcome::ok);
   EXPECT_EQ(group.version, 3u);
   ASSERT_EQ(group.entries.size(), 2u);
-  for (const std::uint64_t number : {1, 2}) {
+  for (const std::uint64_t number : {1u, 2u}) {
     EXPECT_EQ(world_.get(key_of(number), world_.dest(100)).outcome, Outcome::ok);
   }
   EXPECT_EQ(world_.valkey->counters().mgets, before);

@@ -64,7 +64,8 @@ class SocketTransportTest : public ::testing::Test {
   bool until(const std::function<bool()>& done) {
     const net::Deadline deadline = net::Deadline::after(kClock, kWithin);
     for (;;) {
-      const bool busy = node_->step() | client_->step();
+      bool busy = node_->step();
+      busy = client_->step() || busy;
       if (done()) return true;  // it may take things: asked once for each step
       if (deadline.expired(kClock)) return false;
       if (busy) continue;

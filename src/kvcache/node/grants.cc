@@ -129,7 +129,7 @@ void Grants::finish(Tenant& tenant, const PutId& id, const PutReply& reply) {
   outcomes_.finish(tenant.name(), id, reply, core_.now());
 }
 
-void Grants::seal(Tenant& tenant, const SealRequest& request, Outcomes::Reply reply) {
+void Grants::seal(Tenant& tenant, const SealRequest& request, const Outcomes::Reply& reply) {
   PutReply refused;
   refused.outcome = Outcome::bad_arg;
   const auto at = grants_.find(request.slot_id);
@@ -196,7 +196,7 @@ void Grants::publish(const SlotRef& slot, Tenant& tenant, const SealRequest& req
 }
 
 #ifdef FARLIFT_PLANTED_BUGS
-void Grants::check_before_close(std::shared_ptr<Grant> grant, Tenant& tenant,
+void Grants::check_before_close(const std::shared_ptr<Grant>& grant, Tenant& tenant,
                                 const SealRequest& request) {
   core_.worker->hash(grant->slot.arena->payload(grant->slot.index),
                      core_.guarded([this, grant, &tenant, request](Crc32c crc) {

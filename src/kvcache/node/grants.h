@@ -24,7 +24,7 @@ class Grants {
       : core_(core), publisher_(publisher), outcomes_(outcomes) {}
 
   AllocReply alloc(Tenant& tenant, const AllocRequest& request);
-  void seal(Tenant& tenant, const SealRequest& request, Outcomes::Reply reply);
+  void seal(Tenant& tenant, const SealRequest& request, const Outcomes::Reply& reply);
   Outcome abort(Tenant& tenant, const AbortRequest& request);
   std::size_t live() const noexcept { return grants_.size(); }
   void close_all();  // the node goes
@@ -47,7 +47,8 @@ class Grants {
   void publish(const SlotRef& slot, Tenant& tenant, const SealRequest& request, Crc32c crc);
   void finish(Tenant& tenant, const PutId& id, const PutReply& reply);
 #ifdef FARLIFT_PLANTED_BUGS
-  void check_before_close(std::shared_ptr<Grant> grant, Tenant& tenant, const SealRequest& request);
+  void check_before_close(const std::shared_ptr<Grant>& grant, Tenant& tenant,
+                          const SealRequest& request);
 #endif
 
   Core& core_;

@@ -44,12 +44,11 @@ void Publisher::attempt(const TryPtr& t, PutMode mode, Version expected, std::ui
   request.descriptor = t->capability.descriptor;
   request.tag = t->capability.tag;
   request.ttl = core_.options.descriptor_ttl;
-  core_.directory().publish(std::move(request), core_.guarded([this, t](PublishReply reply) {
-    answered(t, std::move(reply));
-  }));
+  core_.directory().publish(std::move(request),
+                            core_.guarded([this, t](PublishReply reply) { answered(t, reply); }));
 }
 
-void Publisher::answered(const TryPtr& t, PublishReply reply) {
+void Publisher::answered(const TryPtr& t, const PublishReply& reply) {
   ASSERT(t->task.slot.valid() && t->task.slot.slot().state() == SlotState::sealed);
   switch (reply.kind) {
     case PublishReply::Kind::ok:

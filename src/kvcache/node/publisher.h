@@ -49,7 +49,7 @@ class Publisher {
   using TryPtr = std::shared_ptr<Try>;
 
   void attempt(const TryPtr& t, PutMode mode, Version expected, std::uint32_t rev);
-  void answered(const TryPtr& t, PublishReply reply);
+  void answered(const TryPtr& t, const PublishReply& reply);
   void published(const TryPtr& t, const PublishReply& reply);
   void refused(const TryPtr& t, const PublishReply& reply);
   void replace(const TryPtr& t, const Bytes& current);

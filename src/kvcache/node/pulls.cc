@@ -47,7 +47,7 @@ Outcome Pulls::refusal(const Tenant& tenant, const PutPullRequest& request,
 
 void Pulls::start(Tenant& tenant, PutPullRequest request,
                   const std::vector<std::optional<fabric::Address>>& sources,
-                  Outcomes::Reply reply) {
+                  const Outcomes::Reply& reply) {
   core_.counters.add(Count::puts_pull);
   PutReply refused;
   if (!valid_key(request.key)) {

@@ -29,7 +29,8 @@ class Pulls {
 
   // `sources` are the client's endpoints, a rail each; those it has none on are empty.
   void start(Tenant& tenant, PutPullRequest request,
-             const std::vector<std::optional<fabric::Address>>& sources, Outcomes::Reply reply);
+             const std::vector<std::optional<fabric::Address>>& sources,
+             const Outcomes::Reply& reply);
   bool step();
   Instant next_deadline() const noexcept;
   std::size_t live() const noexcept { return pulls_.size(); }

@@ -92,7 +92,7 @@ Outcome Remover::superseded(Tenant& tenant, const SupersededRequest& request) {
   return Outcome::ok;
 }
 
-void Remover::stale_seen(Tenant& tenant, StaleSeenRequest request, Reply reply) {
+void Remover::stale_seen(Tenant& tenant, const StaleSeenRequest& request, const Reply& reply) {
   core_.counters.add(Count::stale_seen);
   // Of an earlier self, or of a generation that is no more: a fail-over or a replay brought it back
   // after the purge, and no other node may take it away.
@@ -102,7 +102,7 @@ void Remover::stale_seen(Tenant& tenant, StaleSeenRequest request, Reply reply) 
   if (!dead || !valid_key(request.key)) return reply(Outcome::bad_arg);
   UnpublishRequest unpublish;
   unpublish.tenant = tenant.name();
-  unpublish.key = std::move(request.key);
+  unpublish.key = request.key;
   unpublish.how = UnpublishRequest::How::location;
   unpublish.location = request.location;
   core_.directory().unpublish(std::move(unpublish),

@@ -24,7 +24,7 @@ class Remover {
 
   void remove(Tenant& tenant, RemoveRequest request, Reply reply);
   Outcome superseded(Tenant& tenant, const SupersededRequest& request);
-  void stale_seen(Tenant& tenant, StaleSeenRequest request, Reply reply);
+  void stale_seen(Tenant& tenant, const StaleSeenRequest& request, const Reply& reply);
 
  private:
   struct Removal {

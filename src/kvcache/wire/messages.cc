@@ -108,9 +108,9 @@ Bytes get_key(Fields& f) {
 Location get_location(Fields& f) { return decode_location(f.array<kLocationBytes>()).value(); }
 
 template <class T>
-Result<T> judged(Fields& f, T&& message) {
+Result<T> judged(Fields& f, T message) {
   TRY(f.end());
-  return std::forward<T>(message);
+  return message;
 }
 
 }  // namespace
@@ -186,7 +186,7 @@ Result<Hello2Request> decode_hello2(ByteView body) {
   Fields f(body);
   Hello2Request m;
   m.proof = f.array<32>();
-  return judged(f, std::move(m));
+  return judged(f, m);
 }
 
 Bytes encode(const OutcomeReply& m) {
@@ -199,7 +199,7 @@ Result<OutcomeReply> decode_outcome(ByteView body) {
   Fields f(body);
   OutcomeReply m;
   m.outcome = get_outcome(f);
-  return judged(f, std::move(m));
+  return judged(f, m);
 }
 
 Bytes encode(const PutPullRequest& m) {
@@ -293,7 +293,7 @@ Result<SealRequest> decode_seal(ByteView body) {
   m.crc = Crc32c(f.u32());
   m.mode = f.choice(f.u32(), PutMode::replace);
   m.expected = Version(f.u64());
-  return judged(f, std::move(m));
+  return judged(f, m);
 }
 
 Bytes encode(const AbortRequest& m) {
@@ -306,7 +306,7 @@ Result<AbortRequest> decode_abort(ByteView body) {
   Fields f(body);
   AbortRequest m;
   m.slot_id = f.u64();
-  return judged(f, std::move(m));
+  return judged(f, m);
 }
 
 Bytes encode(const RemoveRequest& m) {
@@ -400,7 +400,7 @@ Result<RotateRequest> decode_rotate(ByteView body) {
   const std::uint8_t all = f.u8();
   f.require(all <= 1);
   m.all = all == 1;
-  return judged(f, std::move(m));
+  return judged(f, m);
 }
 
 }  // namespace farlift::kv

@@ -57,9 +57,9 @@ struct InitiatorLink {
   // Host lane, when proven.
   alignas(16) Token16 cell{};  // holds the target's challenge; read by the target's process
   Token16 challenge{};         // what we asked the target to place in its cell
-  std::shared_ptr<const HostTarget> host;        // set: we may read the target
-  bool can_pull = false;                         // the target may read us
-  bool takes_sources = false;                    // and wants to know our files
+  std::shared_ptr<const HostTarget> host;  // set: we may read the target
+  bool can_pull = false;                   // the target may read us
+  bool takes_sources = false;              // and wants to know our files
   SourceAnnouncer sources;
   std::unordered_map<RKey, EntryImage> entries;  // what the target's table said last
 };

@@ -61,7 +61,7 @@ class SoftTarget final : public TargetEndpoint {
     std::span<const std::byte> mapped;  // the source in our view of its file; empty: there is none
     std::shared_ptr<const SourceMapping> keep;  // holds `mapped`
     std::uint64_t next = 0;                     // start of the next piece to hand out
-    std::uint32_t pieces = 0;  // in progress
+    std::uint32_t pieces = 0;                   // in progress
     ReplyStatus status = ReplyStatus::ok;
   };
   enum class Step : std::uint8_t { idle, more, ended };
