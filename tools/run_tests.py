@@ -333,16 +333,25 @@ def environment(options, work, reports):
     return env
 
 
-def full_python(options):
-    """A virtual environment with the heavy peers, pinned; None with the reason when it cannot be made."""
-    folder = os.path.join(os.path.dirname(options.build), "venv-full")
+def full_python(options, name="full"):
+    """A virtual environment with what tests/requirements-NAME.txt pins; None when it cannot be made."""
+    folder = os.path.join(os.path.dirname(options.build), "venv-" + name)
     python = os.path.join(folder, "bin", "python3")
     if not os.path.exists(python):
-        subprocess.run([PYTHON, "-m", "venv", "--system-site-packages", folder], check=True)
-    wanted = os.path.join(ROOT, "tests", "requirements-full.txt")
-    print("-- installing the heavy Python peers (tests/requirements-full.txt)", flush=True)
+        subprocess.run([PYTHON, "-m", "venv", *(["--system-site-packages"] if name == "full" else []), folder], check=True)
+    wanted = os.path.join(ROOT, "tests", f"requirements-{name}.txt")
+    print(f"-- installing heavy Python peers (tests/requirements-{name}.txt)", flush=True)
     done = subprocess.run([python, "-m", "pip", "install", "-q", "-r", wanted], check=False)
     return python if done.returncode == 0 else None
+
+
+def run_lmcache(options, env, work, tally):
+    """The adapter against the real package; both it and our double of it run the same tests."""
+    python = full_python(options, "lmcache")
+    if python is None:
+        tally.skipped.append(("LMCache itself", "could not be installed from PyPI"))
+        return
+    run_pytest(options, dict(env, FARLIFT_LMCACHE="real"), work, tally, ["tests/lmcache"], "LMCache itself", python)
 
 
 def main():
@@ -378,10 +387,12 @@ def main():
                     python = PYTHON
             run_pytest(options, env, work, tally, ["tests/e2e"], "end to end", python)
             run_pytest(options, env, work, tally, ["python/tests"], "Python client", python)
+            run_pytest(options, env, work, tally, ["tests/lmcache"], "LMCache adapter, against a double of LMCache", python)
             if options.preset == "release" and not options.only:
                 run_soft_roce(options, env, work, tally)
             if options.mode == "full":
                 run_pytest(options, env, work, tally, ["tests/full"], "heavy Python peers", python)
+                run_lmcache(options, env, work, tally)
         if options.fuzz_build:
             run_fuzz(options, env, tally)
         reap_left_behind(tally)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REAL = os.environ.get("FARLIFT_LMCACHE", "") == "real"
+collect_ignore = [] if REAL else ["test_server.py"]
 os.environ.setdefault("LMCACHE_DISABLE_BANNER", "1")
 os.environ.setdefault("LMCACHE_TRACK_USAGE", "false")
 sys.path.insert(0, str(HERE.parent / "e2e"))

@@ -1,6 +1,6 @@
 """The second tier of LMCache's multi-process server in memory of data nodes, read one-sidedly.
 
-    lmcache server --l1-size-gb 40 --eviction-policy LRU --no-l1-use-lazy --shm-name "" --l2-adapter '{"type": "plugin",
+    lmcache server --l1-size-gb 40 --eviction-policy LRU --no-l1-use-lazy --l2-adapter '{"type": "plugin",
         "module_path": "farlift.lmcache.adapter", "class_name": "OkvL2Adapter",
         "adapter_params": {"valkey": "10.0.0.2:6379", "tenant": "t1", "key_file": "/etc/farlift/t1.keys"}}'
 
@@ -41,9 +41,9 @@ def _arena(desc: Any, not_lazy: bool) -> Tuple[int, int]:
     stable = getattr(desc, "stable_registration_size", None)
     if stable is None and not not_lazy:
         raise ValueError(
-            "LMCache does not say whether its L1 is allocated at once, and memory that grows cannot be registered once. With "
-            "--no-l1-use-lazy (the default on a machine without a GPU is the same) either add --shm-name \"\", or confirm it "
-            "with \"l1_not_lazy\": true in adapter_params")
+            "LMCache does not say whether its L1 is allocated at once (it does not for L1 in named shared memory), and memory "
+            "that grows cannot be registered once. If the server runs with --no-l1-use-lazy, confirm it with "
+            "\"l1_not_lazy\": true in adapter_params; or leave --shm-name out")
     if stable is not None and stable < desc.size:
         raise ValueError(f"L1 is lazy: {stable} of {desc.size} bytes exist. Start the server with --no-l1-use-lazy")
     return desc.ptr, desc.size
@@ -181,6 +181,7 @@ class OkvL2Adapter(L2AdapterInterface):
             self._tenants.close()
             for lane in self._lanes:
                 lane.join()
+            self._tenants.release()
             for lane in self._lanes:
                 lane.close_notifier()
 

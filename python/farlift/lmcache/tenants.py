@@ -79,6 +79,10 @@ class Tenants:
             if memory is not None:
                 memory.close()
 
+    def release(self) -> None:
+        """After close(), when no call is under way: the clients themselves go, with their descriptors."""
+        self._clients = {}
+
     def _by_client(self, keys: Sequence[Any]) -> Iterator[Tuple[Tuple[KvClient, KvMemory], List[int]]]:
         if len(self._clients) == 1:
             yield self._clients[None], list(range(len(keys)))
