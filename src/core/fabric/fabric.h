@@ -141,7 +141,7 @@ class TargetEndpoint {
 
   // The fence of last resort, in every mode: after it returns nothing that came through this
   // endpoint touches memory. Wakes threads inside progress(). Idempotent. Neighbouring endpoints of
-  // the domain carry on.
+  // the domain carry on. A close that fails is no fence, and every later call says so again.
   virtual Status close() = 0;
 };
 

@@ -165,6 +165,50 @@ TEST_F(KvNodeRotation, K055_a_close_that_fails_on_one_of_two_rails) {
   EXPECT_EQ(world_->see().counter("arenas_lost"), 1u);
 }
 
+TEST_F(KvNodeRotation, K055_an_endpoint_that_does_not_close_is_no_fence) {
+  start({.fence_mode = fabric::FenceMode::endpoint, .rails = 2, .wrap = stub_.wrap()},
+        Length(3u << 20));
+  ASSERT_EQ(client_->put(bytes_of("k"), pattern(1000, 1)).outcome, Outcome::ok);
+  const Bytes before(world_->see().memory(ArenaId(1)).begin(),
+                     world_->see().memory(ArenaId(1)).end());
+  stub_.fail_target_close_on_rail = 0;
+  world_->node().rotate(ArenaId(1));
+  ASSERT_TRUE(world_->until([&] { return arena(1).state == ArenaState::lost; }));
+  world_->pass(100ms);
+  ASSERT_EQ(client_->greet(), Outcome::ok) << "both rails are open again";
+  ASSERT_EQ(client_->put(bytes_of("k2"), pattern(900'000, 2)).outcome, Outcome::ok);
+  EXPECT_EQ(client_->get(bytes_of("k2")), pattern(900'000, 2)) << "in another arena";
+  // What is still open could carry a read of any arena of the tenant: nothing is fenced any more.
+  world_->node().rotate(ArenaId(2));
+  ASSERT_TRUE(world_->until([&] { return arena(2).state == ArenaState::lost; }));
+  stub_.fail_target_close_on_rail.reset();
+  world_->pass(100ms);
+  ASSERT_EQ(client_->greet(), Outcome::ok);
+  ASSERT_EQ(client_->put(bytes_of("k3"), pattern(900'000, 3)).outcome, Outcome::ok);
+  EXPECT_EQ(client_->put(bytes_of("k4"), pattern(900'000, 4)).outcome, Outcome::full)
+      << "lost arenas still count";
+  // Closed after all: fences hold again, and what is lost stays lost.
+  world_->node().rotate(ArenaId(3));
+  ASSERT_TRUE(rotated(3, 2));
+  EXPECT_TRUE(std::ranges::equal(world_->see().memory(ArenaId(1)), before));
+  EXPECT_EQ(world_->see().counter("arenas_lost"), 2u);
+}
+
+TEST_F(KvNodeRotation, an_endpoint_that_does_not_open_again_is_waited_for) {
+  start({.fence_mode = fabric::FenceMode::endpoint, .rails = 2, .wrap = stub_.wrap()});
+  ASSERT_EQ(client_->put(bytes_of("k"), pattern(1000, 1)).outcome, Outcome::ok);
+  stub_.fail_target_open_on_rail = 1;
+  world_->node().rotate(ArenaId(1));
+  ASSERT_TRUE(rotated(1, 2));
+  world_->pass(5s);
+  EXPECT_EQ(client_->greet(), Outcome::unreachable);
+  stub_.fail_target_open_on_rail.reset();
+  world_->pass(5s);
+  ASSERT_EQ(client_->greet(), Outcome::ok);
+  ASSERT_EQ(client_->put(bytes_of("k"), pattern(1000, 2)).outcome, Outcome::ok);
+  EXPECT_EQ(client_->get(bytes_of("k")), pattern(1000, 2));
+}
+
 TEST_F(KvNodeRotation, K056_rotation_while_the_directory_is_away) {
   start();
   ASSERT_EQ(client_->put(bytes_of("k"), pattern(1000, 1)).outcome, Outcome::ok);

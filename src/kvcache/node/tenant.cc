@@ -44,6 +44,7 @@ void Tenant::close_endpoints() {
   for (TenantRail& rail : rails_) {
     rail.engine.reset();
     rail.target.reset();
+    rail.stuck.clear();
   }
 }
 
@@ -61,9 +62,10 @@ bool Tenant::targets_open() const noexcept {
 bool Tenant::fence_endpoints() {
   bool all = true;
   for (TenantRail& rail : rails_) {
-    if (rail.domain->info().fence_mode == fabric::FenceMode::mr || rail.target == nullptr) continue;
-    if (!rail.target->close().ok()) all = false;
-    if (all) rail.target.reset();
+    if (rail.domain->info().fence_mode == fabric::FenceMode::mr) continue;
+    if (rail.target != nullptr) rail.stuck.push_back(std::move(rail.target));
+    std::erase_if(rail.stuck, [](const auto& target) { return target->close().ok(); });
+    all = all && rail.stuck.empty();
   }
   core_.counters.add(Count::endpoint_fences);
   return all;

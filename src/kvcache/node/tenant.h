@@ -48,8 +48,9 @@ class Tenant {
   fabric::TargetEndpoint* target(std::size_t rail) noexcept { return rails_[rail].target.get(); }
   bool targets_open() const noexcept;
 
-  // The endpoint fence (spec kv 3): nothing that came through the old endpoint of any rail touches
-  // memory afterwards. False: an endpoint would not close.
+  // The endpoint fence (spec kv 3): nothing that came through an old endpoint of any rail touches
+  // memory afterwards. False: one would not close; then this fence is none, and no later one is
+  // before that endpoint closes after all. Every rail opens anew all the same.
   bool fence_endpoints();
   Status reopen_targets();
 
@@ -84,6 +85,7 @@ class Tenant {
     const Rail* rail = nullptr;
     std::unique_ptr<fabric::Domain> domain;
     std::unique_ptr<fabric::TargetEndpoint> target;
+    std::vector<std::unique_ptr<fabric::TargetEndpoint>> stuck;  // would not close
     std::unique_ptr<transfer::Engine> engine;
     std::map<std::string, std::pair<fabric::Address, std::uint32_t>> bound;
   };

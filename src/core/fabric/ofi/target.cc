@@ -86,7 +86,7 @@ void OfiTarget::empty_listener() {
 
 Status OfiTarget::close() {
   MutexLock lock(mutex_);
-  if (endpoint_ == nullptr) return {};
+  if (endpoint_ == nullptr) return close_status_;
   closed_.store(true);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(closed_event_.get(), &one, sizeof one);
@@ -97,8 +97,8 @@ Status OfiTarget::close() {
   });
   for (const Address& peer : peers_) domain_.release(peer);
   peers_.clear();
-  if (rc != 0) return Error::not_quiet(Errc::io, "close endpoint", -rc);
-  return {};
+  if (rc != 0) close_status_ = Error::not_quiet(Errc::io, "close endpoint", -rc);
+  return close_status_;
 }
 
 }  // namespace farlift::fabric::ofi

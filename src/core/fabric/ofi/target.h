@@ -50,6 +50,7 @@ class OfiTarget final : public TargetEndpoint {
   Mutex mutex_;
   std::vector<Address> peers_ GUARDED_BY(mutex_);
   UniqueFid<fid_ep> endpoint_ GUARDED_BY(mutex_);
+  Status close_status_ GUARDED_BY(mutex_);  // once endpoint_ is gone
 };
 
 }  // namespace farlift::fabric::ofi

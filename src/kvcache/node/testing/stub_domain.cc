@@ -43,6 +43,26 @@ class StubRegistration final : public fabric::Registration {
   const fabric::Access access_ = inner_->access();
 };
 
+class StubTarget final : public fabric::TargetEndpoint {
+ public:
+  StubTarget(StubControl& stub, std::unique_ptr<fabric::TargetEndpoint> inner, std::size_t rail)
+      : stub_(stub), inner_(std::move(inner)), rail_(rail) {}
+  const fabric::Address& address() const noexcept override { return inner_->address(); }
+  Result<bool> progress(int timeout_ms, int fd) override {
+    return inner_->progress(timeout_ms, fd);
+  }
+  Status add_peer(const fabric::Address& peer) override { return inner_->add_peer(peer); }
+  Status close() override {
+    if (stub_.fail_target_close_on_rail == rail_) return Error::make(Errc::io, "stub close");
+    return inner_->close();
+  }
+
+ private:
+  StubControl& stub_;
+  std::unique_ptr<fabric::TargetEndpoint> inner_;
+  const std::size_t rail_;
+};
+
 class StubDomain final : public fabric::Domain {
  public:
   StubDomain(StubControl& stub, std::unique_ptr<fabric::Domain> inner, std::size_t rail)
@@ -68,7 +88,10 @@ class StubDomain final : public fabric::Domain {
   }
   Result<std::unique_ptr<fabric::TargetEndpoint>> open_target(
       const fabric::TargetOptions& options) override {
-    return inner_->open_target(options);
+    if (stub_.fail_target_open_on_rail == rail_) return Error::make(Errc::busy, "stub open");
+    TRY_ASSIGN(auto made, inner_->open_target(options));
+    return std::unique_ptr<fabric::TargetEndpoint>(
+        std::make_unique<StubTarget>(stub_, std::move(made), rail_));
   }
   Result<std::unique_ptr<fabric::Initiator>> open_initiator(
       const fabric::InitiatorOptions& options) override {

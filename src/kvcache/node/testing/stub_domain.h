@@ -17,6 +17,8 @@ struct StubControl {
   std::deque<RKey> next_keys;        // reported by the next registrations
   std::optional<RKey> constant_key;  // by all of them
   std::optional<std::size_t> fail_close_on_rail;
+  std::optional<std::size_t> fail_target_close_on_rail;
+  std::optional<std::size_t> fail_target_open_on_rail;
   Length room{UINT64_MAX};              // what may be registered, in all
   Length registration_max{UINT64_MAX};  // in one piece
   bool cache = false;                   // closed registrations live on, writable
