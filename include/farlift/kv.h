@@ -106,7 +106,7 @@ struct KvOptions {
   std::string username;
   std::string password;
   std::uint32_t database = 0;
-  TlsOptions tls;       // to Valkey
+  TlsOptions tls;       // to Valkey, and to sentinels
   TlsOptions node_tls;  // to data nodes
 
   std::string tenant;

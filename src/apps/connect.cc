@@ -71,12 +71,7 @@ Outcome<Client> connect(const ConnectOptions& options, std::function<void()> on_
   wanted.username = options.username;
   wanted.database = options.database;
   wanted.client_name = "farlift-tool";
-  wanted.tls.enabled = options.tls;
-  wanted.tls.ca_file = options.ca_file;
-  wanted.tls.certificate_file = options.certificate_file;
-  wanted.tls.key_file = options.key_file;
-  wanted.tls.server_name = options.server_name;
-  wanted.tls.verify_peer = !options.insecure;
+  wanted.tls = options.tls;
   wanted.on_wait = std::move(on_wait);
   Outcome<RdmaProvider> provider = provider_of(options.provider);
   if (!provider) return fail(provider.error());

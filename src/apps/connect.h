@@ -22,12 +22,7 @@ struct ConnectOptions {
   std::string username;
   std::string password;  // empty: $FARLIFT_PASSWORD
   std::uint32_t database = 0;
-  bool tls = false;
-  std::string ca_file;
-  std::string certificate_file;
-  std::string key_file;
-  std::string server_name;
-  bool insecure = false;
+  TlsOptions tls;
   std::string provider = "soft";  // soft, tcp, verbs, efa
   std::string interface_name;
 };

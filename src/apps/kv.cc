@@ -297,6 +297,8 @@ Outcome<KvClient> connect_kv(const KvConnect& options) {
   KvOptions wanted;
   wanted.username = options.username;
   wanted.password = options.password;
+  wanted.tls = options.tls;
+  wanted.node_tls = options.node_tls;
   wanted.tenant = options.tenant;
   wanted.key_file = options.key_file;
   wanted.development = options.development;

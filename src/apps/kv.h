@@ -20,6 +20,8 @@ struct KvConnect {
   std::string sentinel_primary;
   std::string username;
   std::string password;  // empty: $FARLIFT_PASSWORD
+  TlsOptions tls;        // to the directory
+  TlsOptions node_tls;
   std::string tenant;
   std::string key_file;
   bool development = false;

@@ -25,6 +25,23 @@ constexpr const char* kFooter =
     "\nExit status: 0 done, 1 failed, 2 wrong use, 3 no such key, 4 no server or connection lost,\n"
     "5 bytes did not match their checksum.  farlift COMMAND --help tells more.";
 
+// `prefix` begins every flag: "--", "--node-".
+void add_tls_options(CLI::App& app, farlift::TlsOptions& o, const std::string& prefix,
+                     const char* group) {
+  app.add_flag(prefix + "tls", o.enabled, "Speak TLS (control only; values are not encrypted)")
+      ->group(group);
+  app.add_option(prefix + "cacert", o.ca_file, "Certificate authority, PEM; default: the system's")
+      ->group(group);
+  app.add_option(prefix + "cert", o.certificate_file, "Own certificate, PEM")->group(group);
+  app.add_option(prefix + "key-file", o.key_file, "Own private key, PEM")->group(group);
+  app.add_option(prefix + "server-name", o.server_name,
+                 "Name the certificate must carry; default: the host")
+      ->group(group);
+  app.add_flag_callback(
+         prefix + "insecure", [&o] { o.verify_peer = false; }, "Accept any certificate")
+      ->group(group);
+}
+
 void add_connect_options(CLI::App& app, ConnectOptions& o) {
   const char* group = "Server";
   app.add_option("--host", o.host, "Host of the server")->capture_default_str()->group(group);
@@ -39,16 +56,7 @@ void add_connect_options(CLI::App& app, ConnectOptions& o) {
                  "Password; better in the environment as FARLIFT_PASSWORD")
       ->group(group);
   app.add_option("--db", o.database, "Database number")->group(group);
-  app.add_flag("--tls", o.tls, "Speak TLS (control only; large values are not encrypted)")
-      ->group("TLS");
-  app.add_option("--cacert", o.ca_file, "Certificate authority, PEM; default: the system's")
-      ->group("TLS");
-  app.add_option("--cert", o.certificate_file, "Own certificate, PEM")->group("TLS");
-  app.add_option("--key-file", o.key_file, "Own private key, PEM")->group("TLS");
-  app.add_option("--server-name", o.server_name,
-                 "Name the certificate must carry; default: the host")
-      ->group("TLS");
-  app.add_flag("--insecure", o.insecure, "Accept any certificate")->group("TLS");
+  add_tls_options(app, o.tls, "--", "TLS");
   app.add_option("--provider", o.provider, "soft (no card), tcp (libfabric), verbs, efa")
       ->check(CLI::IsMember({"soft", "tcp", "verbs", "efa"}))
       ->capture_default_str()
@@ -177,8 +185,17 @@ void add_node(CLI::App& root, NodeCommand& o, std::function<int()>& run) {
   app->add_option("--password", o.password,
                   "Password; better in the environment as FARLIFT_PASSWORD")
       ->group(directory);
-  app->add_option("--cacert", o.ca_file, "Speak TLS, and trust this authority (PEM)")
-      ->group(directory);
+  add_tls_options(*app, o.tls, "--", "TLS to the directory");
+  const char* links = "TLS 1.3 of control connections (clients and other nodes)";
+  app->add_option("--link-cert", o.link_certificate,
+                  "Certificate, PEM; with it clients must speak TLS")
+      ->group(links);
+  app->add_option("--link-key-file", o.link_key, "Its private key, PEM")->group(links);
+  app->add_option("--link-cacert", o.link_ca,
+                  "Authority of other nodes' certificates, PEM; default: the system's")
+      ->group(links);
+  app->add_flag("--link-mutual", o.link_mutual, "Clients must show a certificate of --link-cacert")
+      ->group(links);
   app->add_option("--provider", o.provider, "soft (no card), tcp (libfabric), verbs, efa")
       ->check(CLI::IsMember({"soft", "tcp", "verbs", "efa"}))
       ->capture_default_str()
@@ -223,6 +240,8 @@ void add_kv_connect(CLI::App& app, KvConnect& o) {
   app.add_option("--password", o.password,
                  "Password; better in the environment as FARLIFT_PASSWORD")
       ->group(group);
+  add_tls_options(app, o.tls, "--", "TLS to the directory");
+  add_tls_options(app, o.node_tls, "--node-", "TLS 1.3 to data nodes");
   app.add_option("--tenant", o.tenant, "Tenant")->group(group);
   CLI::Option* keys =
       app.add_option("--keys", o.key_file, "Key ring: lines '<key id> <64 hex digits>'")

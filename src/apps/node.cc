@@ -8,6 +8,7 @@
 #include "core/base/unique_fd.h"
 #include "core/fabric/ofi/ofi.h"
 #include "core/fabric/soft/soft.h"
+#include "core/net/tls.h"
 #include "kvcache/control/socket_transport.h"
 #include "kvcache/control/valkey_directory.h"
 #include "kvcache/node/node.h"
@@ -39,10 +40,17 @@ Outcome<kv::ValkeyOptions> valkey_options(const NodeCommand& command) {
       out.connection.password.empty() && password != nullptr) {
     out.connection.password = password;
   }
-  if (!command.ca_file.empty()) {
+  if (command.tls.enabled) {
     net::TlsOptions tls;
-    tls.ca_file = command.ca_file;
+    tls.ca_file = command.tls.ca_file;
+    tls.certificate_file = command.tls.certificate_file;
+    tls.key_file = command.tls.key_file;
+    tls.server_name = command.tls.server_name;
+    tls.insecure = !command.tls.verify_peer;
     out.connection.tls = tls;
+    out.sentinel_tls = true;
+  } else if (!command.tls.ca_file.empty() || !command.tls.certificate_file.empty()) {
+    return fail(kExitUsage, "--cacert and --cert are for --tls");
   }
   out.connection.client_name = fmt::format("farlift-node-{}", command.id);
   if (command.cluster && !command.sentinel_primary.empty())
@@ -72,6 +80,33 @@ Outcome<kv::ValkeyOptions> valkey_options(const NodeCommand& command) {
   out.connection.host = places.front().host;
   out.connection.port = places.front().port;
   out.more_seeds.assign(places.begin() + 1, places.end());
+  return out;
+}
+
+// One certificate serves both ways: clients are accepted with it, other nodes are called with it.
+Outcome<kv::SocketTransportOptions> link_options(const NodeCommand& command) {
+  kv::SocketTransportOptions out;
+  if (command.link_certificate.empty() != command.link_key.empty())
+    return fail(kExitUsage, "--link-cert and --link-key-file go together");
+  if (command.link_certificate.empty()) {
+    if (command.link_ca.empty() && !command.link_mutual) return out;
+    return fail(kExitUsage, "--link-cacert and --link-mutual need --link-cert");
+  }
+  if (command.link_mutual && command.link_ca.empty())
+    return fail(kExitUsage, "--link-mutual needs --link-cacert");
+  net::TlsOptions tls;
+  tls.certificate_file = command.link_certificate;
+  tls.key_file = command.link_key;
+  tls.only_tls13 = true;
+  if (command.link_mutual) tls.ca_file = command.link_ca;
+  std::string why;
+  auto accepting = net::TlsContext::make_server(tls, &why);
+  if (!accepting.ok()) return fail(kExitUsage, "--link-cert: " + why);
+  tls.ca_file = command.link_ca;
+  auto calling = net::TlsContext::make(tls, &why);
+  if (!calling.ok()) return fail(kExitUsage, "--link-cacert: " + why);
+  out.server_tls = std::move(accepting).value();
+  out.client_tls = std::move(calling).value();
   return out;
 }
 
@@ -136,7 +171,9 @@ Outcome<std::vector<kv::Rail>> rails_of(const NodeCommand& command, const Clock&
       ofi.interface_name = interface_name;
       if (interface_name.empty() && command.provider != "efa") ofi.listen_ip = command.listen;
       std::string why;
-      if (!fabric::ofi::list_domains(ofi, &why).ok()) return fail(kExitFailed, why);
+      const auto found = fabric::ofi::list_domains(ofi, &why);
+      if (!found.ok()) return fail(kExitFailed, why);
+      rail.provider = kv::rail_name(found->front().provider);  // as clients call it, too
       rail.open_domain = [ofi, &clock] { return fabric::ofi::open_domain(ofi, clock); };
     }
     rails.push_back(std::move(rail));
@@ -195,7 +232,9 @@ Outcome<std::unique_ptr<Running>> bring_up(const NodeCommand& command) {
   if (!valkey) return fail(valkey.error());
   Outcome<std::vector<kv::Rail>> rails = rails_of(command, running->clock);
   if (!rails) return fail(rails.error());
-  auto transport = kv::SocketTransport::open(running->clock, {});
+  Outcome<kv::SocketTransportOptions> links = link_options(command);
+  if (!links) return fail(links.error());
+  auto transport = kv::SocketTransport::open(running->clock, *links);
   if (!transport.ok())
     return fail(kExitFailed, "cannot open sockets: " + transport.error().describe());
   running->transport = std::move(transport).value();

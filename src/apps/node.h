@@ -5,6 +5,7 @@
 #pragma once
 
 #include "apps/outcome.h"
+#include <farlift/options.h>
 
 #include <cstdint>
 #include <string>
@@ -23,8 +24,12 @@ struct NodeCommand {
   std::string sentinel_primary;
   std::string directory;  // of `farlift up`; overrides `valkey`
   std::string username;
-  std::string password;  // empty: $FARLIFT_PASSWORD
-  std::string ca_file;   // TLS to the directory when not empty
+  std::string password;          // empty: $FARLIFT_PASSWORD
+  TlsOptions tls;                // to the directory
+  std::string link_certificate;  // with it clients speak TLS 1.3 to us
+  std::string link_key;
+  std::string link_ca;       // of other nodes; empty: the system's
+  bool link_mutual = false;  // clients must show a certificate of link_ca
   // "NAME", or "NAME,keys=FILE,quota=SIZE"; without keys: development mode.
   std::vector<std::string> tenants;
   std::string arena_size = "256m";

@@ -22,10 +22,16 @@ namespace farlift::kv {
 // One rail: a way to open fabric domains on it. A node opens one domain for each tenant (spec kv 3:
 // keys are guessable, so a domain is the isolation), a client one.
 struct Rail {
-  std::string provider;  // as in the node record and HELLO: "soft", "verbs;ofi_rxm", ...
+  std::string provider;  // rail_name(): "soft", "tcp", "verbs;ofi_rxm", "efa"
   std::function<Result<std::unique_ptr<fabric::Domain>>()> open_domain;
   std::string listen_ip;  // of target endpoints; empty: the domain's own
 };
+
+// What HELLO and the node record call a rail of this provider (fabric::DomainInfo::provider). Both
+// ends must say the same: libfabric's tcp wire is "net" in 1.17 and "tcp" from 2.0 on.
+inline std::string rail_name(const std::string& provider) {
+  return provider == "net" ? "tcp" : provider;
+}
 
 struct Environment {
   const Clock& clock;

@@ -1,98 +1,26 @@
 // KvClient as an application uses it: a real Valkey, a real node in a thread of its own, real
 // sockets.
-#include "core/base/prng.h"
-#include "core/fabric/soft/soft.h"
-#include "kvcache/control/socket_transport.h"
-#include "kvcache/control/valkey_directory.h"
-#include "kvcache/node/node.h"
 #include <farlift/kv.h>
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <fstream>
-#include <poll.h>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/support/node_thread.h"
 #include "tests/support/valkey_server.h"
 
 namespace farlift {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::vector<std::byte> value_of(std::size_t length, std::uint64_t seed) {
-  std::vector<std::byte> bytes(length);
-  Prng prng(seed);
-  for (auto& b : bytes) b = static_cast<std::byte>(prng.next());
-  return bytes;
-}
-
-std::string key_line(std::uint32_t id, char digit) {
-  return std::to_string(id) + " " + std::string(64, digit) + "\n";
-}
-
-// A node that a thread of its own steps until stopped.
-class NodeThread {
- public:
-  NodeThread(std::uint16_t valkey_port, const std::string& keys) {
-    transport_ = kv::SocketTransport::open(clock_, {}).value();
-    kv::ValkeyOptions valkey;
-    valkey.connection.port = valkey_port;
-    directory_ = kv::ValkeyDirectory::open(clock_, valkey).value();
-    environment_ = std::make_unique<kv::Environment>(
-        kv::Environment{clock_,
-                        [](std::span<std::byte> out) { secure_random(out); },
-                        *directory_,
-                        *transport_,
-                        {}});
-    kv::Rail rail;
-    rail.provider = "soft";
-    rail.open_domain = [this] {
-      fabric::soft::SoftOptions soft;
-      soft.host_lane = false;  // both ends are one process: the sockets are the harder lane
-      return fabric::soft::open_domain(soft, clock_);
-    };
-    environment_->rails.push_back(std::move(rail));
-    kv::NodeOptions options;
-    kv::TenantOptions tenant;
-    tenant.name = "t1";
-    tenant.keys = kv::Keyring::parse(keys).value();
-    tenant.quota = Length(64u << 20);
-    options.tenants.push_back(std::move(tenant));
-    options.arena_size = Length(16u << 20);
-    std::string why;
-    auto node = kv::Node::create(*environment_, std::move(options), &why);
-    EXPECT_TRUE(node.ok()) << why;
-    node_ = std::move(node).value();
-    thread_ = std::thread([this] { run(); });
-  }
-  ~NodeThread() {
-    stop_ = true;
-    thread_.join();
-    node_.reset();
-  }
-
- private:
-  void run() {
-    while (!stop_) {
-      if (node_->step()) continue;
-      std::vector<pollfd> fds;
-      for (const int fd : node_->wait_fds()) fds.push_back({fd, POLLIN, 0});
-      (void)::poll(fds.data(), fds.size(), 5);
-    }
-  }
-
-  SystemClock clock_;
-  std::unique_ptr<kv::SocketTransport> transport_;
-  std::unique_ptr<kv::ValkeyDirectory> directory_;
-  std::unique_ptr<kv::Environment> environment_;
-  std::unique_ptr<kv::Node> node_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
+using kv::testing::key_line;
+using kv::testing::NodeThread;
+using kv::testing::NodeThreadOptions;
+using kv::testing::value_of;
 
 class KvClientTest : public ::testing::Test {
  protected:
@@ -101,7 +29,9 @@ class KvClientTest : public ::testing::Test {
     server_ = testing::ServerProcess::start({}, &reason);
     ASSERT_NE(server_, nullptr) << reason;
     std::ofstream(files_.file("keys")) << key_line(1, 'a');
-    node_ = std::make_unique<NodeThread>(server_->port(), key_line(1, 'a'));
+    NodeThreadOptions node;
+    node.valkey.connection.port = server_->port();
+    node_ = std::make_unique<NodeThread>(std::move(node));
     options_.valkey = {{"127.0.0.1", server_->port()}};
     options_.tenant = "t1";
     options_.key_file = files_.file("keys");

@@ -124,7 +124,7 @@ Expected<Rail> open_rail(const KvOptions& options, const std::string& interface,
                                                        : open_ofi(options, interface, clock);
   if (!domain) return domain.error();
   Rail rail;
-  rail.provider = (*domain)->info().provider;
+  rail.provider = rail_name((*domain)->info().provider);
   auto kept = std::make_shared<std::unique_ptr<fabric::Domain>>(std::move(*domain));
   rail.open_domain = [kept]() -> Result<std::unique_ptr<fabric::Domain>> {
     if (*kept == nullptr) return Error::make(Errc::busy, "kv rail");
@@ -150,6 +150,7 @@ ValkeyOptions valkey_options(const KvOptions& options) {
   valkey.connection.database = options.database;
   valkey.connection.client_name = "farlift-kv";
   if (options.tls.enabled) valkey.connection.tls = tls_options(options.tls);
+  valkey.sentinel_tls = options.tls.enabled;
   valkey.timeout = options.control_timeout;
   if (options.control == KvOptions::Control::sentinel) {
     valkey.mode = ValkeyOptions::Mode::sentinel;

@@ -64,7 +64,7 @@ Status World::try_start(NodeOptions options, std::string& why) {
   std::vector<Rail> rails;
   for (std::size_t rail = 0; rail < with.rails; ++rail) {
     Rail one;
-    one.provider = "sim";
+    one.provider = with.provider;
     one.open_domain = [this, rail,
                        name = party->name]() -> Result<std::unique_ptr<fabric::Domain>> {
       auto domain = open_domain(name);
@@ -108,7 +108,7 @@ void World::turn() {
   for (const auto& other : others) any = other() || any;
   any = network.moving() > 0 && network.step() ? true : any;
   if (any) return;
-  if (with.soft) {
+  if (in_real_time()) {
     const Instant before = real.now();
     // tidy: allow sleep sockets move bytes meanwhile
     std::this_thread::sleep_for(50us);
@@ -135,6 +135,7 @@ void World::pass(Duration time) {
 }
 
 std::unique_ptr<fabric::Domain> World::open_domain(const std::string& name) {
+  if (with.open) return with.open(name);
   if (!with.soft) return network.open_domain(name);
   auto opened = fabric::soft::open_domain({}, real);
   EXPECT_TRUE(opened.ok());
@@ -182,7 +183,9 @@ RawClient::RawClient(World& world, std::string name, std::string tenant, Keyring
         domain_->register_memory({source_, -1, 0}, fabric::Access::remote_read).value());
     targets_.push_back(domain_->open_target({}).value());
   }
-  initiator_ = domain_->open_initiator({}).value();
+  fabric::InitiatorOptions patient;
+  patient.connect_deadline = 60s;
+  initiator_ = domain_->open_initiator(patient).value();
 }
 
 RawClient::~RawClient() = default;
@@ -199,8 +202,8 @@ Outcome RawClient::hello(std::uint64_t node) {
   for (std::byte& b : hello_.nonce) b = static_cast<std::byte>(world_.prng.below(256));
   for (std::byte& b : hello_.client_id) b = static_cast<std::byte>(world_.prng.below(256));
   for (const auto& one : targets_) {
-    hello_.rails.push_back(
-        {"sim", Bytes(one->address().bytes().begin(), one->address().bytes().end())});
+    hello_.rails.push_back({world_.with.provider,
+                            Bytes(one->address().bytes().begin(), one->address().bytes().end())});
   }
   const auto frame = call(FrameType::hello, encode(hello_));
   if (!frame) return Outcome::unreachable;
@@ -341,6 +344,11 @@ Status RawClient::move(fabric::OpKind kind, RKey key, RemoteAddr addr, std::span
   operation.key = key;
   operation.addr = addr;
   operation.local = local;
+  std::unique_ptr<fabric::Registration> lent;
+  if (domain_->info().local_registration_required) {
+    TRY_ASSIGN(lent, domain_->register_memory({local, -1, 0}, fabric::Access::local));
+    operation.local_registration = lent.get();
+  }
   TRY(initiator_->post(operation));
   fabric::Completion completion;
   const bool ended = world_.until([&] { return initiator_->poll(std::span(&completion, 1)) == 1; });

@@ -38,6 +38,10 @@ struct WorldOptions {
   fabric::sim::SimFaults fabric_faults{};
   WrapDomain wrap{};
   bool soft = false;  // the software provider: real bytes, and the clock goes with real time
+  // A real fabric of the test's choice, by the name of who opens it ("n1", "c1"); the clock goes
+  // with real time.
+  std::function<std::unique_ptr<fabric::Domain>(const std::string& party)> open{};
+  std::string provider = "sim";  // as it is called in HELLO
 };
 
 class World;
@@ -73,6 +77,7 @@ class World {
   void pass(Duration time);
 
   std::unique_ptr<fabric::Domain> open_domain(const std::string& name);
+  bool in_real_time() const { return with.soft || with.open != nullptr; }
 
   std::optional<Pair> stored(const std::string& tenant, const Bytes& key);
   std::optional<Descriptor> stored_descriptor(const std::string& tenant, const Bytes& key);
