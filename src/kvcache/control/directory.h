@@ -44,12 +44,15 @@ struct PublishReply {
   Error error;                   // of unknown and not_done
 };
 struct UnpublishRequest {
-  enum class How : std::uint8_t { location, version, any };
+  // exact: only the very descriptor given, readable or not; an empty one stands for a tag that was
+  // left alone. Applied late, each but `any` spares what was published since.
+  enum class How : std::uint8_t { location, version, exact, any };
   std::string tenant;
   Bytes key;
   How how = How::location;
   Location location;
   Version version;
+  Bytes descriptor;  // of exact
 };
 struct UnpublishReply {
   enum class Kind : std::uint8_t { removed, absent, other, unknown, not_done };

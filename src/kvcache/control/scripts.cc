@@ -24,19 +24,21 @@ return {'OK', cur or ''}
 const Script kUnpublishScript{R"lua(#!lua
 local cur = redis.call('GET', KEYS[1])
 if not cur then
-  if ARGV[1] == '*' then redis.call('DEL', KEYS[2]) end
+  if ARGV[1] == '*' or (ARGV[1] == 'E' and ARGV[2] == '') then redis.call('DEL', KEYS[2]) end
   return 0
 end
 if ARGV[1] == 'L' then
   if string.sub(cur, 9, 40) ~= ARGV[2] then return -1 end
 elseif ARGV[1] == 'V' then
   if string.sub(cur, 49, 56) ~= ARGV[2] then return -1 end
+elseif ARGV[1] == 'E' then
+  if cur ~= ARGV[2] then return -1 end
 elseif ARGV[1] ~= '*' then
   return redis.error_reply('ERR unknown mode')
 end
 redis.call('DEL', KEYS[1], KEYS[2])
 return 1
 )lua",
-                              "994f4ca0675a8d7db47bfcc2fcb1dec22aab7148"};
+                              "e2d7936b3ca8baa5a1ebf7489a82945729825c45"};
 
 }  // namespace farlift::kv

@@ -180,6 +180,9 @@ void ValkeyDirectoryImpl::unpublish(UnpublishRequest request, OnUnpublish done) 
   } else if (request.how == UnpublishRequest::How::version) {
     how = "V";
     operand = text_of(version_operand(request.version));
+  } else if (request.how == UnpublishRequest::How::exact) {
+    how = "E";
+    operand = text_of(request.descriptor);
   }
   run_script(kUnpublishScript, request.tenant, request.key, {std::move(how), std::move(operand)},
              [done](const ValkeyAnswer& answer) { done(unpublish_reply_of(answer)); });

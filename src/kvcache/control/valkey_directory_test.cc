@@ -112,7 +112,22 @@ TEST_F(KvDirectory, K069_half_a_pair_is_seen_as_it_is_and_the_next_put_repairs_i
   EXPECT_EQ(node.publish(publish_of("k", PutMode::if_absent, {}, Version(1, 9))).kind,
             Published::ok);
   EXPECT_EQ(node.resolve("k")->tag, Bytes(32, std::byte(9)));
+  // A tag that was left alone is taken as "exactly nothing"; a whole pair is not.
+  command(*server_, {"DEL", name});
+  UnpublishRequest alone = unpublish_of("k", How::exact, {}, 0);
+  EXPECT_EQ(node.unpublish(alone).kind, Removed::absent);
+  EXPECT_EQ(command(*server_, {"DBSIZE"}), "0");
+  node.publish(publish_of("k", PutMode::if_absent, {}, Version(1, 9)));
+  EXPECT_EQ(node.unpublish(alone).kind, Removed::other);
+  // What nobody can read is taken as exactly that.
+  command(*server_, {"SET", name, "short"});
+  alone.descriptor = to_bytes("shor");
+  EXPECT_EQ(node.unpublish(alone).kind, Removed::other);
+  alone.descriptor = to_bytes("short");
+  EXPECT_EQ(node.unpublish(alone).kind, Removed::removed);
+  EXPECT_EQ(command(*server_, {"DBSIZE"}), "0");
   // Delete whatever there is also takes a tag that was left alone.
+  node.publish(publish_of("k", PutMode::if_absent, {}, Version(1, 9)));
   command(*server_, {"DEL", name});
   EXPECT_EQ(node.unpublish(unpublish_of("k", How::any, {}, 0)).kind, Removed::absent);
   EXPECT_EQ(command(*server_, {"DBSIZE"}), "0");

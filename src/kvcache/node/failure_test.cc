@@ -75,6 +75,37 @@ TEST_F(KvNodeFailure, K027_K028_a_publish_applied_long_after) {
   EXPECT_EQ(count("slots_quarantined"), 0u);
 }
 
+// A DELETE that meets half a pair, or what is no descriptor, has no location to name.
+TEST_F(KvNodeFailure, a_delete_applied_long_after_spares_what_was_put_since) {
+  start();
+  const Bytes key = bytes_of("k");
+  for (const bool garbage : {false, true}) {
+    ASSERT_EQ(client_->put(key, pattern(900, 1)).outcome, Outcome::ok);
+    if (garbage) {
+      world_->valkey.write(descriptor_name("t1", key), bytes_of("short"));
+    } else {
+      world_->valkey.evict(descriptor_name("t1", key));
+    }
+    const std::uint64_t before = count("deletes");
+    const auto request = client_->send(FrameType::remove, encode(RemoveRequest{key, {}}));
+    ASSERT_TRUE(until_count("deletes", before + 1));  // the look at the pair is under way
+    sim::SimValkeyFaults faults;
+    faults.applied_late = 1000;
+    faults.late_max = 25s;
+    world_->valkey.set_faults(faults);
+    EXPECT_EQ(decode_outcome(client_->receive(request)->body)->outcome, Outcome::control_down);
+    world_->valkey.set_faults({});
+    ASSERT_TRUE(world_->until([&] {  // as soon as the node hears the directory again
+      return client_->put(key, pattern(900, 2), PutMode::replace).outcome == Outcome::ok;
+    }));
+    for (int i = 0; i < 30; ++i) {
+      world_->pass(1s);
+      ASSERT_EQ(client_->get(key), pattern(900, 2)) << i;
+    }
+    ASSERT_EQ(client_->remove(key), Outcome::ok);
+  }
+}
+
 TEST_F(KvNodeFailure, K027_valkey_stops_between_seal_and_publish) {
   start();
   const auto request = client_->send(FrameType::put_pull,

@@ -42,7 +42,10 @@ void Remover::unpublish(const RemovalPtr& removal, const Bytes& descriptor) {
   SlotRef slot;
   const auto found = decode_descriptor(descriptor);
   if (!found.ok()) {
-    request.how = UnpublishRequest::How::any;  // what nobody can read
+    // What nobody can read, or a tag alone. Just that: the request may be carried out long after it
+    // was given up, and must spare what others have put there by then.
+    request.how = UnpublishRequest::How::exact;
+    request.descriptor = descriptor;
   } else {
     request.how = UnpublishRequest::How::location;
     request.location = found->location;

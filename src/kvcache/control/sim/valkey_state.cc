@@ -118,7 +118,8 @@ UnpublishReply::Kind ValkeyState::unpublish(const UnpublishRequest& request) {
   const std::optional<Bytes> current = get(name);
   if (!current) {
     // Always both: a tag without its descriptor is of no use to anybody.
-    if (request.how == UnpublishRequest::How::any) del(tag);
+    const bool lone = request.how == UnpublishRequest::How::exact && request.descriptor.empty();
+    if (lone || request.how == UnpublishRequest::How::any) del(tag);
     return UnpublishReply::Kind::absent;
   }
   if (request.how == UnpublishRequest::How::location) {
@@ -128,6 +129,8 @@ UnpublishReply::Kind ValkeyState::unpublish(const UnpublishRequest& request) {
   }
   if (request.how == UnpublishRequest::How::version &&
       version_slice(*current) != version_operand(request.version))
+    return UnpublishReply::Kind::other;
+  if (request.how == UnpublishRequest::How::exact && *current != request.descriptor)
     return UnpublishReply::Kind::other;
   del(name);
   del(tag);
