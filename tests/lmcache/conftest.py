@@ -118,11 +118,11 @@ class Controller:
                 return result
             left = deadline - time.monotonic()
             assert left > 0, "the task never ended"
-            if poller.poll(left * 1000):
-                try:
-                    consume_fd(fd)
-                except BlockingIOError:
-                    pass
+            assert poller.poll(left * 1000), "nobody signalled the event descriptor"
+            try:
+                consume_fd(fd)
+            except BlockingIOError:
+                pass
 
     def wait_store(self, task: int, timeout: float = 60):
         def query():

@@ -48,11 +48,16 @@ def test_K077_store_lookup_load_without_copies(adapter, arena):
     assert control.load(keys, targets) == [True] * count
     assert all(bytes(bytes_of(target)) == value for target, value in zip(targets, values))
     # Once more, counting. The client takes no unregistered memory (register_on_demand is off), so nothing is staged there;
-    # and our Python makes nothing larger than a list of 64.
+    # and our Python makes nothing larger than a list of 64, nor, with all that comes and goes, as much as one chunk.
     for target in targets:
         fill(target, bytes(size))
     big = largest_allocation_of_a_load(adapter, control, keys, targets)
     assert big <= 4 * KIB, f"an allocation of {big} bytes"
+    tracemalloc.start()
+    assert control.load(keys, targets) == [True] * count
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size, f"{peak} bytes at once"
     assert all(bytes(bytes_of(target)) == value for target, value in zip(targets, values))
     told = adapter.report_status()["client"]
     assert told["landing_registrations"] <= 2 and told["source_registrations"] == 1, told  # L1, and headers of our own
@@ -65,15 +70,15 @@ def largest_allocation_of_a_load(adapter, control, keys, targets) -> int:
     found = []
 
     def measure():
-        ours = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/farlift/*")])
-        found.extend(trace.size for trace in ours.traces)
+        ours = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/farlift/*", all_frames=True)])
+        found.extend(trace.size for trace in ours.traces if not any("tracemalloc" in str(frame) for frame in trace.traceback))
 
     clients, cores = adapter._tenants._clients, []
     for client, _ in clients.values():
         cores.append((client, client._core))
         client._core = Measured(client._core, measure)
     gc.collect()
-    tracemalloc.start()
+    tracemalloc.start(12)
     try:
         assert control.load(keys, targets) == [True] * len(keys)
     finally:
