@@ -81,9 +81,38 @@ def test_K080_close_during_a_load_from_a_paused_node(own_node, make_adapter, are
     failed = adapter.submit_store_task(keys, targets)
     assert not adapter.pop_completed_store_tasks()[failed].is_successful()
     assert adapter.report_status()["is_healthy"] is False and adapter.report_status()["closed"]
+    assert all(adapter.report_status()[lane]["unexpected_errors"] == 0 for lane in ("store", "lookup", "load"))
     adapter.submit_unlock(keys)
     adapter.delete(keys)
     adapter.close()
+
+
+def test_closing_while_tasks_come_in(make_adapter, arena):
+    """Wherever close() meets a task: it gets its one result, and nothing is raised."""
+    objects = arena.objects(4, 64 * KIB)
+    keys = [make_key(8050 + i) for i in range(4)]
+    for round_number in range(12):
+        adapter, tasks, started = make_adapter(), [], threading.Event()
+
+        def submit():
+            for i in range(150):
+                tasks.append((adapter.submit_store_task(keys, objects), adapter.submit_load_task(keys, objects),
+                              adapter.submit_lookup_and_lock_task(keys, {})))
+                if i == 5 * round_number:
+                    started.set()
+
+        thread = threading.Thread(target=submit)
+        thread.start()
+        assert started.wait(30)
+        adapter.close()
+        thread.join(30)
+        assert not thread.is_alive() and len(tasks) == 150
+        assert set(adapter.pop_completed_store_tasks()) == {store for store, _, _ in tasks}
+        for _, load, lookup in tasks:
+            assert adapter.query_load_result(load) is not None and adapter.query_lookup_and_lock_result(lookup) is not None
+        told = adapter.report_status()
+        assert all(told[lane]["unexpected_errors"] == 0 and told[lane]["untaken_results"] == 0
+                   for lane in ("store", "lookup", "load")), told
 
 
 def test_R054_L1_reused_after_close_in_the_middle_of_a_load(own_node, make_adapter, arena):

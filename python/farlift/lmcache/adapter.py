@@ -80,6 +80,7 @@ class OkvL2Adapter(L2AdapterInterface):
                 lanes.append(Lane(name, threads, limit, run, failed))
         except BaseException:
             self._tenants.close()
+            self._tenants.release()
             for lane in lanes:
                 lane.close_notifier()
             raise

@@ -28,6 +28,7 @@ class Tenants:
                 self._clients[salt] = (client, client.register_address(address, size))
         except BaseException:
             self.close()
+            self.release()
             raise
 
     def load(self, keys: Sequence[Any], objects: Sequence[Any]) -> List[KvResult]:
@@ -72,15 +73,15 @@ class Tenants:
         return out
 
     def close(self) -> None:
-        """Endpoints first: when this has returned, nothing touches L1 any more."""
+        """Endpoints and registrations: when this has returned, nothing touches L1 any more. Calls end as TIMEOUT."""
         for client, _ in self._clients.values():
             client.close()
-        for _, memory in self._clients.values():
-            if memory is not None:
-                memory.close()
 
     def release(self) -> None:
         """After close(), when no call is under way: the clients themselves go, with their descriptors."""
+        for _, memory in self._clients.values():
+            if memory is not None:
+                memory.close()
         self._clients = {}
 
     def _by_client(self, keys: Sequence[Any]) -> Iterator[Tuple[Tuple[KvClient, KvMemory], List[int]]]:
