@@ -54,6 +54,7 @@ class Rogue {
   void read(NodeParty& node, Contact& contact);
   void push(Contact& contact);
   void write(Contact& contact, Push& push, Bytes& from, std::uint64_t context);
+  bool stuck(const Record& record) const;
   bool poll();
 
   World& world_;
