@@ -77,6 +77,7 @@ void Checks::posted(const SimAccess& access) {
   }
   const auto& owner = world_.registry().endpoints[bytes_of(access.peer)];
   const Record* match = nullptr;
+  std::optional<Instant> latest;
   for (const Record* record : world_.ledger().of({client->tenant, area->key})) {
     const Descriptor& d = record->descriptor;
     const auto from = d.location.addr.raw() + kHeaderBytes;
@@ -85,34 +86,47 @@ void Checks::posted(const SimAccess& access) {
     const NodeParty* node = world_.owner_of(owner.party, owner.life);
     const bool of_peer = node == nullptr || node->incarnation() == d.location.incarnation;
     if (!key || access.addr.raw() != from + at || !of_peer) continue;
-    // A put that was tried twice has two descriptors of one place; the last one told counts.
-    match = record;
-    if (told(*client, *area, *record)) break;
+    // A put that was tried twice has two descriptors of one place, and both may have been told;
+    // which one is read by cannot be seen, so the one asked for last counts.
+    const std::optional<Instant> asked = told(*client, *area, *record);
+    if (match == nullptr || asked >= latest) {
+      match = record;
+      latest = asked;
+    }
   }
   if (match != nullptr) return posted_into(*client, *area, *match);
   world_.ledger().fail("P8/P9: a read is posted for " + text_of({client->tenant, area->key}) +
                        " that no node of this incarnation signed for it");
 }
 
-bool Checks::told(const ClientParty& client, const Area& area, const Record& record) {
+// When it was asked for, at the latest; for entries of a manifest: now.
+std::optional<Instant> Checks::told(const ClientParty& client, const Area& area,
+                                    const Record& record) {
+  if (client.told.in_a_manifest(record.encoded, record.tag)) return client.clock.now();
   const auto keys = client.told.pairs.find(area.key);
-  return client.told.in_a_manifest(record.encoded, record.tag) ||
-         (keys != client.told.pairs.end() && keys->second.contains({record.encoded, record.tag}));
+  if (keys == client.told.pairs.end()) return std::nullopt;
+  const auto pair = keys->second.find({record.encoded, record.tag});
+  return pair == keys->second.end() ? std::nullopt : std::optional(pair->second);
 }
 
 void Checks::posted_into(const ClientParty& client, const Area& area, const Record& record) {
-  if (!told(client, area, record)) {
+  const std::optional<Instant> told_at = told(client, area, record);
+  if (!told_at) {
     return world_.ledger().fail("P10/P12: a read is posted without a whole pair for " +
                                 text_of({client.tenant, area.key}));
   }
-  if (client.told.in_a_manifest(record.encoded, record.tag)) return;
-  const auto whole = client.told.pairs.at(area.key).find({record.encoded, record.tag});
   // P16: what was asked for before the read began came from the cache. Later parts of a striped
   // read wait for their turn, at most T_op.
-  const Instant asked = whole->second;
+  const Instant asked = *told_at;
   if (asked < area.began &&
       client.clock.now() - asked > world_.plan().lease + world_.plan().operation_limit) {
-    world_.ledger().fail("P16: a cached descriptor older than L is used");
+    const auto ms = [](Duration d) {
+      return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
+    };
+    world_.ledger().fail(
+        "P16: a cached descriptor older than L is used: age " + ms(client.clock.now() - asked) +
+        " ms, begun " + ms(client.clock.now() - area.began) + " ms ago, L " +
+        ms(world_.plan().lease) + " ms, T_op " + ms(world_.plan().operation_limit) + " ms");
   }
 }
 

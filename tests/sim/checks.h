@@ -7,6 +7,7 @@
 #include "core/fabric/sim/sim.h"
 
 #include <map>
+#include <optional>
 #include <set>
 
 #include "tests/sim/world.h"
@@ -40,7 +41,8 @@ class Checks {
   const node::SlotView* slot_at(const std::vector<node::SlotView>& slots, const Found& found,
                                 std::span<const std::byte> bytes) const;
   void posted(const fabric::sim::SimAccess& access);
-  static bool told(const ClientParty& client, const Area& area, const Record& record);
+  static std::optional<Instant> told(const ClientParty& client, const Area& area,
+                                     const Record& record);
   void posted_into(const ClientParty& client, const Area& area, const Record& record);
   void moving(const fabric::sim::SimAccess& access);
   void arena(NodeParty& party, const node::ArenaView& view);
