@@ -14,6 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr auto kPatience = 30s;  // these tests are not about limits
+
 Keyring ring() {
   Keyring made;
   EXPECT_TRUE(made.add(KeyId(1), Bytes(kSecretBytes, std::byte{0x11})).ok());
@@ -68,6 +70,7 @@ Rig::Rig(RigOptions opts)
   node.arena_size = options.arena;
   node.hash_threads = 0;
   node.grace = Duration(0);
+  node.operation_limit = kPatience;
   node.high_percent = node.low_percent = 100;  // nothing is evicted behind the test's back
   if (options.node) options.node(node);
   std::string why;
@@ -129,6 +132,8 @@ User::User(Rig& rig, const std::string& name)
   ClientOptions client;
   client.tenant = "t1";
   client.keys = ring();
+  client.operation_limit = kPatience;
+  client.control_timeout = kPatience;
   if (rig.options.client) rig.options.client(client);
   std::string why;
   auto made = Client::create(*environment_, std::move(client), &why);

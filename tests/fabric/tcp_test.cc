@@ -2,6 +2,7 @@
 // closed registration does not stop, the closed endpoint does.
 #include "core/digest/crc32c.h"
 #include "core/fabric/ofi/ofi.h"
+#include "kvcache/node/testing/stub_domain.h"
 #include "kvcache/node/testing/world.h"
 #include "kvcache/wire/names.h"
 
@@ -137,6 +138,39 @@ TEST_F(KvTcp, K053_slow_readers_across_rotations_get_whole_values_or_none) {
   EXPECT_GT(seen.caught, 0u);
   EXPECT_GT(seen.none, 0u);
   EXPECT_EQ(rig.see().counter("arenas_lost"), 0u);
+}
+
+}  // namespace
+}  // namespace farlift::kv::rig
+
+// EFA's targets must know who reads from them. There is no EFA here: soft rails go by its name, and
+// what their targets are told is recorded.
+namespace farlift::kv::rig {
+namespace {
+
+TEST(KvEfaByName, each_side_introduces_the_endpoints_that_will_read) {
+  node::testing::StubControl at_node, at_client;
+  lane::Lane lane = lane::soft();
+  const auto told = [open = lane.node](node::testing::StubControl& control) {
+    return [open, &control]() -> Result<std::unique_ptr<fabric::Domain>> {
+      TRY_ASSIGN(auto domain, open());
+      return control.wrap()(std::move(domain), 0);
+    };
+  };
+  lane.provider = "efa";
+  lane.node = told(at_node);
+  lane.client = told(at_client);
+  RigOptions options;
+  options.lane = lane;
+  options.node = [](NodeOptions& node) { node.self_test = false; };
+  Rig rig(std::move(options));
+  const Bytes value = pattern(50'000, 1);
+  ASSERT_EQ(rig.user().put(key_of("k"), value).outcome, Outcome::ok);
+  ASSERT_EQ(rig.user().get(key_of("k"), value.size()).outcome, Outcome::ok);
+  EXPECT_TRUE(same(rig.user().dest(value.size()), value));
+  ASSERT_EQ(at_node.introduced.size(), 2u) << "the client's target, and who reads for it";
+  EXPECT_NE(at_node.introduced[0], at_node.introduced[1]);
+  EXPECT_EQ(at_client.introduced.size(), 1u) << "who pulls for the node";
 }
 
 }  // namespace

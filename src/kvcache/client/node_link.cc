@@ -5,18 +5,15 @@
 #include "core/digest/hash.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 namespace farlift::kv::client {
 namespace {
 
-bool is_efa(std::string_view provider) noexcept { return provider.starts_with("efa"); }
-
 // soft, efa and the simulation refuse one operation; on the others the connection goes with it and
 // the provider makes another by itself, which nobody has greeted (spec kv 3, 9.4).
-bool ends_link_on_refusal(std::string_view provider) noexcept {
-  return provider != "soft" && provider != "sim" && !is_efa(provider);
+bool ends_link_on_refusal(const std::string& provider) noexcept {
+  return provider != "soft" && provider != "sim" && !introduces_readers(provider);
 }
 
 Bytes to_bytes(const fabric::Address& address) {
@@ -81,7 +78,7 @@ Status NodeLink::greet() {
         {rails[i].provider, as_target_ ? to_bytes(targets_[i]->address()) : Bytes()});
   }
   for (std::size_t i = 0; i < rails.size(); ++i) {
-    if (!is_efa(rails[i].provider)) continue;
+    if (!introduces_readers(rails[i].provider)) continue;
     TRY(open_engine(i));
     hello_.rails.push_back({rails[i].provider, to_bytes(engines_[i]->address())});
   }
@@ -136,20 +133,18 @@ void NodeLink::on_hello2(const Result<Bytes>& body) {
   ++context_.counters.links_opened;
 }
 
-// Joins the node's rails with ours by provider, in order. Addresses that follow the node's targets
-// belong to endpoints that will pull from us; a target has to know them where its provider asks.
+// Joins the node's rails with ours by provider, in order.
 Status NodeLink::join_rails() {
   const auto& own = context_.environment.rails;
+  if (reply_.rails.size() > own.size()) TRY(meet_readers());
   std::vector<bool> taken(own.size());
   bool any = false;
-  for (const RailAddress& theirs : reply_.rails) {
+  for (std::size_t at = 0; at < std::min(reply_.rails.size(), own.size()); ++at) {
+    const RailAddress& theirs = reply_.rails[at];
     LinkRail rail;
     auto address = fabric::Address::from_bytes(theirs.address);
     for (std::size_t i = 0; address.ok() && i < own.size(); ++i) {
-      if (own[i].provider != theirs.provider) continue;
-      if (as_target_ && is_efa(theirs.provider))
-        targets_[i]->add_peer(*address).ignore();  // a hint
-      if (taken[i] || rail.engine != nullptr) continue;
+      if (own[i].provider != theirs.provider || taken[i] || rail.engine != nullptr) continue;
       // Only asked whether it may be a target at all; the Engine enters it where it must be.
       if (!context_.domains[i]->admit_peer(*address).ok()) continue;
       context_.domains[i]->release_peer(*address);
@@ -162,6 +157,17 @@ Status NodeLink::join_rails() {
     rails_.push_back(rail);
   }
   if (!any) return Error::make(Errc::unreachable, "no rail in common");
+  return {};
+}
+
+// Behind the node's targets are its endpoints that will pull from ours, where those must know them.
+Status NodeLink::meet_readers() {
+  const auto& own = context_.environment.rails;
+  for (std::size_t i = 0, at = own.size(); i < own.size() && at < reply_.rails.size(); ++i) {
+    if (!introduces_readers(own[i].provider)) continue;
+    const auto reader = fabric::Address::from_bytes(reply_.rails[at++].address);
+    if (as_target_ && reader.ok()) TRY(targets_[i]->add_peer(*reader));
+  }
   return {};
 }
 

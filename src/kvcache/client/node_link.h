@@ -99,6 +99,7 @@ class NodeLink {
   void on_hello2(const Result<Bytes>& body);
   bool proof_holds() const;
   Status join_rails();
+  Status meet_readers();
   void on_frame(const Frame& frame);
   void refuse(const char* why);
   void fail_requests();

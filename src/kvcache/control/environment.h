@@ -33,6 +33,11 @@ inline std::string rail_name(const std::string& provider) {
   return provider == "net" ? "tcp" : provider;
 }
 
+// Rails whose targets must know who reads from them. HELLO then carries, behind the targets' own
+// addresses, those of the endpoints that will read: the client's, and the node's that pulls (spec
+// kv 3). One for each such rail, in the order of the rails.
+inline bool introduces_readers(const std::string& rail) { return rail.starts_with("efa"); }
+
 struct Environment {
   const Clock& clock;
   std::function<void(std::span<std::byte>)> random;  // secure_random outside simulations

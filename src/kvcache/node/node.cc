@@ -44,6 +44,12 @@ std::string wrong_options(const Environment& environment, const NodeOptions& opt
   if (environment.rails.empty() || environment.rails.size() > kRailsMax) {
     return "a node has 1 to 16 rails";
   }
+  const auto readers = static_cast<std::size_t>(
+      std::count_if(environment.rails.begin(), environment.rails.end(),
+                    [](const Rail& rail) { return introduces_readers(rail.provider); }));
+  if (environment.rails.size() + readers > kRailsMax) {
+    return "HELLO has room for 16 addresses, and each EFA rail takes two: at most 8 of them";
+  }
   if (!std::has_single_bit(arena) || arena < kArenaSizeMin || options.arena_size > kArenaSizeMax) {
     return "the arena size is a power of two from 64 KiB to 256 GiB";
   }

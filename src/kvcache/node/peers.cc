@@ -86,6 +86,13 @@ Status Peers::prove(Peer& peer, const Frame& frame) {
     if (!digest::equal(expected, reply.proof)) return Error::make(Errc::permission, "node proof");
     proof.proof = hello_proof(ring.signing(), 'c', peer.hello, reply);
   }
+  Tenant& tenant = *peer.tenant;
+  for (std::size_t rail = 0, at = tenant.rails(); rail < tenant.rails() && at < reply.rails.size();
+       ++rail) {
+    if (!introduces_readers(core_.environment.rails[rail].provider)) continue;
+    const auto reader = fabric::Address::from_bytes(reply.rails[at++].address);
+    if (reader.ok() && tenant.target(rail) != nullptr) TRY(tenant.target(rail)->add_peer(*reader));
+  }
   peer.incarnation = reply.incarnation;
   peer.state = State::proving;
   return peer.link->send({FrameType::hello2, false, 0, encode(proof)});

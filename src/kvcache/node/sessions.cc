@@ -5,6 +5,7 @@
 #include "kvcache/node/capability.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace farlift::kv::node {
@@ -19,6 +20,7 @@ bool Sessions::step() {
   for (auto at = sessions_.begin(); at != sessions_.end();) {
     Session& session = at->second;
     any = serve(session) || any;
+    if (session.state == State::ready && readers_changed(session)) session.ending = true;
     if (!session.ending) {
       ++at;
       continue;
@@ -117,7 +119,7 @@ Outcome Sessions::welcome(Session& session, HelloReply& reply) {
   if (keys == nullptr) return Outcome::reject_sig;  // which of the two is nobody's business
   Tenant& tenant = *session.tenant;
   if (!tenant.targets_open()) return Outcome::unreachable;
-  if (session.hello.rails.size() != tenant.rails()) return Outcome::bad_arg;
+  if (!rails_fit(session.hello)) return Outcome::bad_arg;
   reply.node = core_.options.id;
   reply.incarnation = core_.incarnation;
   core_.environment.random(reply.nonce);
@@ -127,12 +129,47 @@ Outcome Sessions::welcome(Session& session, HelloReply& reply) {
   reply.virtual_address = core_.virtual_address;
   reply.max_read = core_.read_max;
   for (std::size_t rail = 0; rail < tenant.rails(); ++rail) {
-    const std::string& provider = core_.environment.rails[rail].provider;
-    if (session.hello.rails[rail].provider != provider) return Outcome::bad_arg;
-    reply.rails.push_back({provider, to_bytes(tenant.target(rail)->address().bytes())});
+    reply.rails.push_back(
+        {core_.environment.rails[rail].provider, to_bytes(tenant.target(rail)->address().bytes())});
   }
+  for (RailAddress& reader : readers(tenant)) reply.rails.push_back(std::move(reader));
   if (!tenant.keys().is_development()) reply.proof = hello_proof(*keys, 'n', session.hello, reply);
   return Outcome::ok;
+}
+
+// Our rails in our order, each with the client's target; behind them who will read, or nobody.
+bool Sessions::rails_fit(const HelloRequest& hello) const {
+  const auto& own = core_.environment.rails;
+  std::vector<std::string> named;
+  for (const Rail& rail : own) named.push_back(rail.provider);
+  if (hello.rails.size() > own.size()) {
+    std::copy_if(named.begin(), named.begin() + static_cast<std::ptrdiff_t>(own.size()),
+                 std::back_inserter(named), introduces_readers);
+  }
+  return std::equal(
+      hello.rails.begin(), hello.rails.end(), named.begin(), named.end(),
+      [](const RailAddress& theirs, const std::string& name) { return theirs.provider == name; });
+}
+
+// Our endpoints that pull, on rails whose targets must know them.
+std::vector<RailAddress> Sessions::readers(Tenant& tenant) const {
+  std::vector<RailAddress> found;
+  for (std::size_t rail = 0; rail < tenant.rails(); ++rail) {
+    const std::string& provider = core_.environment.rails[rail].provider;
+    if (!introduces_readers(provider)) continue;
+    const transfer::Engine* const engine = tenant.engine(rail);
+    found.push_back({provider, engine != nullptr ? to_bytes(engine->address().bytes()) : Bytes()});
+  }
+  return found;
+}
+
+// A fence of pulls gave the tenant another endpoint, which the client's targets do not know.
+bool Sessions::readers_changed(Session& session) const {
+  const auto& told = session.welcome.rails;
+  if (told.size() == session.tenant->rails()) return false;
+  const auto now = readers(*session.tenant);
+  return !std::equal(told.begin() + static_cast<std::ptrdiff_t>(session.tenant->rails()),
+                     told.end(), now.begin(), now.end());
 }
 
 void Sessions::hello2(Session& session, const Frame& frame) {
@@ -176,6 +213,12 @@ Outcome Sessions::admit(Session& session) {
     session.addresses[rail] = *address;
     tenant.bind(rail, *address);
     if (!tenant.target(rail)->add_peer(*address).ok()) return Outcome::bad_arg;
+  }
+  for (std::size_t rail = 0, at = tenant.rails();
+       rail < tenant.rails() && at < session.hello.rails.size(); ++rail) {
+    if (!introduces_readers(core_.environment.rails[rail].provider)) continue;
+    const auto reader = fabric::Address::from_bytes(session.hello.rails[at++].address);
+    if (!reader.ok() || !tenant.target(rail)->add_peer(*reader).ok()) return Outcome::bad_arg;
   }
   return Outcome::ok;
 }

@@ -67,6 +67,9 @@ class Sessions {
   void handle(Session& session, const Frame& frame);
   void hello(Session& session, const Frame& frame);
   Outcome welcome(Session& session, HelloReply& reply);
+  bool rails_fit(const HelloRequest& hello) const;
+  std::vector<RailAddress> readers(Tenant& tenant) const;
+  bool readers_changed(Session& session) const;
   void hello2(Session& session, const Frame& frame);
   bool proven(const Session& session, const Tag& proof) const;
   Outcome admit(Session& session);

@@ -51,7 +51,10 @@ class StubTarget final : public fabric::TargetEndpoint {
   Result<bool> progress(int timeout_ms, int fd) override {
     return inner_->progress(timeout_ms, fd);
   }
-  Status add_peer(const fabric::Address& peer) override { return inner_->add_peer(peer); }
+  Status add_peer(const fabric::Address& peer) override {
+    stub_.introduced.push_back(peer);
+    return inner_->add_peer(peer);
+  }
   Status close() override {
     if (stub_.fail_target_close_on_rail == rail_) return Error::make(Errc::io, "stub close");
     return inner_->close();

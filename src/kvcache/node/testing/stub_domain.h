@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace farlift::kv::node::testing {
 
@@ -23,6 +24,7 @@ struct StubControl {
   Length registration_max{UINT64_MAX};  // in one piece
   bool cache = false;                   // closed registrations live on, writable
   Length registered;
+  std::vector<fabric::Address> introduced;  // to targets, in order
 
   WrapDomain wrap();
 };
