@@ -167,11 +167,14 @@ struct Operation {
   Registration* local_registration =
       nullptr;                // covers `local`; see DomainInfo::local_registration_required
   std::uint64_t context = 0;  // comes back in the Completion
+  // Of a read: who lands the bytes may take their CRC-32C while they are still in its cache.
+  bool want_crc = false;
 };
 
 struct Completion {
   std::uint64_t context = 0;
   Status status;
+  std::optional<Crc32c> crc{};  // of what landed, where it was wanted and taken
 };
 
 class Initiator {

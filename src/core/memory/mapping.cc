@@ -97,6 +97,11 @@ Result<Mapping> Mapping::create(Length length, const MappingOptions& options) {
   return mapping;
 }
 
+void populate(std::span<std::byte> bytes) noexcept {
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
+  (void)madvise(bytes.data(), bytes.size(), kPopulateWrite);
+}
+
 Mapping::Mapping(Mapping&& other) noexcept
     : memfd_(std::move(other.memfd_)),
       bytes_(std::exchange(other.bytes_, {})),

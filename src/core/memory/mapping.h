@@ -40,4 +40,8 @@ class Mapping {
   bool huge_pages_ = false;
 };
 
+// Makes pages of a mapping present without changing a byte of them, so that whoever writes them
+// first does not have to wait. From any thread; nothing happens where the kernel cannot do it.
+void populate(std::span<std::byte> bytes) noexcept;
+
 }  // namespace farlift::memory

@@ -88,6 +88,9 @@ struct Transfer::State : std::enable_shared_from_this<State> {
   void advance(std::size_t by) noexcept;
   std::uint32_t take_slot();
   bool hash_elsewhere(const Slot& slot);
+  bool hashed_here() const noexcept {
+    return request.crc_pool == nullptr || length <= kInlineHashMax;
+  }
 };
 
 // The piece at the cursor: as long as the span, the window and the piece size allow.
@@ -164,6 +167,7 @@ PostResult Transfer::post(std::uint32_t at_most) {
     fabric::Operation operation = s.next_operation();
     const std::uint32_t index = s.take_slot();
     operation.context = s.context_base + index;
+    operation.want_crc = s.request.compute_crc && s.hashed_here();
     Slot& slot = s.slots[index];
     slot = Slot{operation.local, nullptr,
                 s.request.clock != nullptr ? s.request.clock->now() : Instant(), true};
@@ -201,13 +205,17 @@ void Transfer::take(const fabric::Completion& completion) {
   s.result.moved += Length(slot.bytes.size());
   if (!s.request.compute_crc || failed()) return;
   slot.piece->length = Length(slot.bytes.size());
+  if (completion.crc) {
+    slot.piece->crc = *completion.crc;
+    return;
+  }
   if (!s.hash_elsewhere(slot)) slot.piece->crc = digest::crc32c(slot.bytes);
 }
 
 // False when the piece is to be hashed here: the value is small, there is no pool, or its queue is
 // full.
 bool Transfer::State::hash_elsewhere(const Slot& slot) {
-  if (request.crc_pool == nullptr || length <= kInlineHashMax) return false;
+  if (hashed_here()) return false;
   {
     MutexLock lock(hash_mutex);
     ++hashing;

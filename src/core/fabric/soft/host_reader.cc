@@ -1,5 +1,7 @@
 #include "core/fabric/soft/host_reader.h"
 
+#include "core/digest/crc32c.h"
+
 #include <algorithm>
 #include <pthread.h>
 
@@ -39,6 +41,8 @@ void HostReader::add(std::unique_ptr<Job> job) {
   const bool first_large = job->to.size() >= kParallelBytesMin && !helper_.joinable();
   bool large = false;
   {
+    if (job->want_crc)
+      job->crcs_.resize((job->to.size() + job->piece_bytes() - 1) / job->piece_bytes());
     MutexLock lock(mutex_);
     waiting_bytes_ += job->to.size();
     large = waiting_bytes_ >= kParallelBytesMin;
@@ -53,29 +57,50 @@ void HostReader::add(std::unique_ptr<Job> job) {
   }
 }
 
-HostReader::Job* HostReader::next_piece(std::uint64_t& at, std::uint64_t& length) {
+HostReader::Piece HostReader::next_piece() {
   for (const auto& job : jobs_) {
     if (job->next_ >= job->to.size()) continue;
-    at = job->next_;
-    length = std::min<std::uint64_t>(job->to.size() - at, kPieceBytesMax);
-    job->next_ += length;
+    Piece piece;
+    piece.job = job.get();
+    piece.at = job->next_;
+    piece.length = std::min<std::uint64_t>(job->to.size() - piece.at, job->piece_bytes());
+    job->next_ += piece.length;
     ++job->pieces_;
-    waiting_bytes_ -= length;
-    return job.get();
+    waiting_bytes_ -= piece.length;
+    return piece;
   }
-  return nullptr;
+  return {};
+}
+
+Status HostReader::take(Piece& piece) {
+  TRY(copy(*piece.job, piece.at, piece.length));
+  if (piece.job->want_crc)
+    piece.crc = digest::crc32c(piece.job->to.subspan(piece.at, piece.length));
+  return {};
 }
 
 // True when the job is done with this piece.
-bool HostReader::end_piece(Job* job, const Status& status) {
+bool HostReader::end_piece(const Piece& piece, const Status& status) {
+  Job* const job = piece.job;
   --job->pieces_;
   if (!status.ok() && job->status.ok()) {
     job->status = status;
     waiting_bytes_ -= job->to.size() - job->next_;
     job->next_ = job->to.size();
   }
+  if (job->want_crc) job->crcs_[piece.at / job->piece_bytes()] = piece.crc;
   piece_ended_.notify_all();
   if (job->pieces_ > 0 || job->next_ < job->to.size()) return false;
+  if (job->want_crc && job->status.ok()) {
+    digest::Crc32cStream whole;
+    std::uint64_t left = job->to.size();
+    for (const Crc32c crc : job->crcs_) {
+      const std::uint64_t now = std::min(left, job->piece_bytes());
+      whole.append(crc, Length(now));
+      left -= now;
+    }
+    job->crc = whole.value();
+  }
   const auto found =
       std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j.get() == job; });
   done_.push_back(std::move(*found));
@@ -84,35 +109,31 @@ bool HostReader::end_piece(Job* job, const Status& status) {
 }
 
 std::uint64_t HostReader::step() {
-  std::uint64_t at = 0;
-  std::uint64_t length = 0;
-  Job* job = nullptr;
+  Piece piece;
   {
     MutexLock lock(mutex_);
-    job = next_piece(at, length);
+    piece = next_piece();
   }
-  if (job == nullptr) return 0;
-  const Status status = copy(*job, at, length);
+  if (piece.job == nullptr) return 0;
+  const Status status = take(piece);
   MutexLock lock(mutex_);
-  end_piece(job, status);
-  return length;
+  end_piece(piece, status);
+  return piece.length;
 }
 
 void HostReader::help() {
   for (;;) {
-    std::uint64_t at = 0;
-    std::uint64_t length = 0;
-    Job* job = nullptr;
+    Piece piece;
     {
       MutexLock lock(mutex_);
-      while (!stop_ && (job = next_piece(at, length)) == nullptr) work_.wait(mutex_);
-      if (job == nullptr) return;
+      while (!stop_ && (piece = next_piece()).job == nullptr) work_.wait(mutex_);
+      if (piece.job == nullptr) return;
     }
-    const Status status = copy(*job, at, length);
+    const Status status = take(piece);
     bool done = false;
     {
       MutexLock lock(mutex_);
-      done = end_piece(job, status);
+      done = end_piece(piece, status);
     }
     if (done) on_done_();
   }

@@ -20,6 +20,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct HostTarget {
 class HostReader {
  public:
   static constexpr std::uint64_t kPieceBytesMax = 1u << 20;  // one process_vm_readv
+  // The same where the piece is hashed right after: it should still be in the core's own cache.
+  static constexpr std::uint64_t kHashedPieceBytesMax = 256u << 10;
   static constexpr std::uint64_t kParallelBytesMin =
       4u << 20;  // below it the helper costs more than it brings
 
@@ -52,10 +55,16 @@ class HostReader {
     bool entry_cached = false;  // `entry` was known from an earlier operation
     std::uint64_t from = 0;     // in the target's address space
     std::span<std::byte> to;
+    bool want_crc = false;
     Status status;  // when done
+    std::optional<Crc32c> crc;
 
    private:
     friend class HostReader;
+    std::uint64_t piece_bytes() const noexcept {
+      return want_crc ? kHashedPieceBytesMax : kPieceBytesMax;
+    }
+    std::vector<Crc32c> crcs_;  // a piece
     std::uint64_t next_ = 0;
     std::uint32_t pieces_ = 0;
   };
@@ -72,8 +81,15 @@ class HostReader {
 
  private:
   static Status copy(const Job& job, std::uint64_t at, std::uint64_t length);
-  Job* next_piece(std::uint64_t& at, std::uint64_t& length) REQUIRES(mutex_);
-  bool end_piece(Job* job, const Status& status) REQUIRES(mutex_);
+  struct Piece {
+    Job* job = nullptr;
+    std::uint64_t at = 0;
+    std::uint64_t length = 0;
+    Crc32c crc;
+  };
+  static Status take(Piece& piece);     // copies, and hashes where that is wanted
+  Piece next_piece() REQUIRES(mutex_);  // without a job: there is none
+  bool end_piece(const Piece& piece, const Status& status) REQUIRES(mutex_);
   void help();
 
   const std::function<void()> on_done_;

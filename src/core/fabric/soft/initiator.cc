@@ -139,8 +139,8 @@ SoftInitiator::Slot* SoftInitiator::find_slot(std::uint64_t id) {
   return &slots_[index];
 }
 
-void SoftInitiator::finish(Slot& slot, Status status) {
-  ready_.push_back({slot.operation.context, status});
+void SoftInitiator::finish(Slot& slot, Status status, std::optional<Crc32c> crc) {
+  ready_.push_back({slot.operation.context, status, crc});
   free_.push_back(static_cast<std::uint32_t>(&slot - slots_.data()));
   slot.id = 0;
   slot.link = nullptr;

@@ -75,7 +75,7 @@ class SoftInitiator final : public Initiator {
   // initiator.cc: operations, peers, time
   InitiatorPeer* find_peer(PeerId peer) const;
   Slot* find_slot(std::uint64_t id);
-  void finish(Slot& slot, Status status);
+  void finish(Slot& slot, Status status, std::optional<Crc32c> crc = {});
   bool run(int timeout_ms);
   void check_deadlines();
   void arm_timer();

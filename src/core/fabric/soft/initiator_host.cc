@@ -74,6 +74,7 @@ void SoftInitiator::start_host_read(Slot& slot, bool fresh) {
   job->entry_cached = cached;
   job->from = entry->va + (op.addr.raw() - entry->base);
   job->to = op.local;
+  job->want_crc = op.want_crc;
   const bool small = op.local.size() <= kInlineReadBytesMax && !reader_.pending();
   reader_.add(std::move(job));
   if (small) host_reads(kInlineReadBytesMax);
@@ -99,7 +100,7 @@ void SoftInitiator::host_reads(std::uint64_t budget) {
         continue;
       }
     }
-    finish(*slot, job->status);
+    finish(*slot, job->status, job->crc);
   }
 }
 
