@@ -41,10 +41,10 @@ struct ClientOptions {
   std::uint32_t in_flight_max = 64;  // operations posted on one link and rail
   Length piece_max{1u << 20};
   Duration touch_every = std::chrono::seconds(1);
-  std::uint32_t nodes_tried_max = 3;   // of a put, on FULL
-  std::uint32_t puts_active_max = 32;  // of one client; others wait
-  std::uint32_t hash_threads = 0;      // 0: landed pieces are hashed on the loop
-  Duration reader_lease{};             // > 0: exists() and stat() lease the arenas they meet
+  std::uint32_t nodes_tried_max = 3;    // of a put, on FULL
+  std::uint32_t puts_active_max = 256;  // of one client; others wait
+  std::uint32_t hash_threads = 0;       // 0: landed pieces are hashed on the loop
+  Duration reader_lease{};              // > 0: exists() and stat() lease the arenas they meet
   Duration ramp_up = std::chrono::seconds(30);  // until a fresh node gets its full share of puts
 #ifdef FARLIFT_PLANTED_BUGS
   PlantedClientBugs planted;
@@ -109,6 +109,7 @@ class Client {
   virtual void mget(std::vector<GetRequest> requests,
                     std::function<void(std::vector<GetResult>)> done) = 0;
   virtual void put(PutRequest request, std::function<void(PutResult)> done) = 0;
+  // Bounded in the same way: what did not get its turn in that time ends as timeout.
   virtual void mput(std::vector<PutRequest> requests,
                     std::function<void(std::vector<PutResult>)> done) = 0;
   virtual void exists(std::vector<Bytes> keys, std::function<void(std::vector<bool>)> done) = 0;

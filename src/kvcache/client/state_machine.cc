@@ -189,6 +189,7 @@ void StateMachine::replace_keys(Keyring keys) {
 // Frames and replies first, so that a lost link is known before anything is posted over it; what
 // was posted goes out, and what came in is reported, in the same step.
 bool StateMachine::step() {
+  const GatherSends together(environment_);
   bool moved = environment_.transport.step();
   moved = environment_.directory.step() || moved;
   moved = links_.step_frames() || moved;

@@ -122,6 +122,49 @@ TEST(KvWrite, an_unanswered_put_ends_in_time_with_its_source_out_of_reach) {
   EXPECT_EQ(world.node().seen.hellos, 2u);
 }
 
+// The node takes puts and never answers: those under way end at their limit and take the link with
+// them, and those that wait for their turn end with the batch, not one round after the other.
+TEST(KvWrite, a_batch_of_puts_ends_in_time_however_long_it_is) {
+  WorldOptions options;
+  options.tune = [](ClientOptions& client) { client.puts_active_max = 4; };
+  World world(options);
+  world.node().mischief.never_answer_puts = true;
+  std::vector<PutRequest> requests;
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    requests.push_back({key_of(i), world.dest(100, 100 * i), PutMode::if_absent, {}, false});
+  }
+  const Instant before = world.clock().now();
+  std::optional<std::vector<PutResult>> results;
+  world.client->mput(std::move(requests),
+                     [&](std::vector<PutResult> r) { results = std::move(r); });
+  ASSERT_TRUE(world.run([&] { return results.has_value(); }, 300s));
+  EXPECT_LE(world.clock().now() - before, 2 * kOperationLimit + kControlTimeout + 100ms);
+  ASSERT_EQ(results->size(), 64u);
+  for (const PutResult& result : *results) {
+    EXPECT_TRUE(result.outcome == Outcome::timeout || result.outcome == Outcome::unreachable)
+        << outcome_name(result.outcome);
+  }
+  EXPECT_LT(world.node().seen.pulls, 32u) << "nothing is sent for those whose time is over";
+  world.node().mischief.never_answer_puts = false;
+  EXPECT_EQ(world.put(key_of(100), pattern(100, 1)).outcome, Outcome::ok) << "and it goes on";
+}
+
+TEST(KvWrite, a_batch_that_is_longer_than_what_may_be_under_way) {
+  WorldOptions options;
+  options.tune = [](ClientOptions& client) { client.puts_active_max = 4; };
+  World world(options);
+  std::vector<PutRequest> requests;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    requests.push_back({key_of(i), world.dest(64, 64 * i), PutMode::if_absent, {}, false});
+  }
+  std::optional<std::vector<PutResult>> results;
+  world.client->mput(std::move(requests),
+                     [&](std::vector<PutResult> r) { results = std::move(r); });
+  ASSERT_TRUE(world.run([&] { return results.has_value(); }));
+  for (const PutResult& result : *results) ASSERT_EQ(result.outcome, Outcome::ok);
+  EXPECT_EQ(world.node().seen.pulls, 300u);
+}
+
 TEST(KvWrite, a_pull_that_hangs_is_cut_off_before_the_put_is_reported) {
   World world;
   ASSERT_EQ(world.put(key_of(1), pattern(100, 1)).outcome, Outcome::ok);

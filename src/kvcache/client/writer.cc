@@ -12,6 +12,8 @@ namespace {
 
 // Hashed in one step(), so that reads are not kept waiting by a large put.
 constexpr std::size_t kHashedAtOnce = std::size_t{4} << 20;
+// Of puts that are under way: few enough that each of them is far from T_op on any wire.
+constexpr std::uint64_t kActiveBytesMax = std::uint64_t{256} << 20;
 
 }  // namespace
 
@@ -21,7 +23,9 @@ void Writer::start(PutRequest request, std::function<void(PutResult)> done) {
   op.id = next_++;
   op.request = std::move(request);
   op.done = std::move(done);
+  op.deadline = core_.deadline();
   ops_.emplace(op.id, std::move(owned));
+  timers_.set(op.id, op.due, op.deadline);
   waiting_.push_back(op.id);
 }
 
@@ -30,19 +34,29 @@ Writer::Op* Writer::find(OpId id) noexcept {
   return at == ops_.end() ? nullptr : at->second.get();
 }
 
-void Writer::admit() {
-  while (!waiting_.empty() && active_ < core_.options.puts_active_max) {
-    const OpId id = waiting_.front();
+bool Writer::may_begin(const Op& op) const noexcept {
+  if (active_ == 0) return true;
+  return active_ < core_.options.puts_active_max &&
+         active_bytes_ + op.request.source.size() <= kActiveBytesMax;
+}
+
+bool Writer::admit() {
+  bool any = false;
+  while (!waiting_.empty()) {
+    Op* const op = find(waiting_.front());  // null: its time was over
+    if (op != nullptr && !may_begin(*op)) break;
     waiting_.pop_front();
+    any = true;
+    if (op == nullptr) continue;
     ++active_;
-    begin(*find(id));
+    active_bytes_ += op->request.source.size();
+    begin(*op);
   }
+  return any;
 }
 
 void Writer::begin(Op& op) {
   op.active = true;
-  op.deadline = core_.deadline();
-  timers_.set(op.id, op.due, op.deadline);
   if (!valid_key(op.request.key)) {
     return finish(op, Outcome::bad_arg, {}, "a key has 1 to 1024 bytes");
   }
@@ -285,6 +299,7 @@ void Writer::next_node(Op& op, Outcome outcome) {
 // Until now the node may read the source, or writes of ours are out. The link's endpoints are
 // closed, then the put is reported (7.2a).
 void Writer::expire(Op& op) {
+  if (op.phase == Phase::waiting) return finish(op, Outcome::timeout);
   if (op.phase == Phase::placing) return finish(op, Outcome::control_down);
   if (op.phase == Phase::hashing) return finish(op, Outcome::timeout);
   if (op.phase == Phase::linking) return finish(op, Outcome::unreachable);
@@ -311,16 +326,18 @@ void Writer::finish(Op& op, Outcome outcome, Version version, const char* why) {
   core_.cache.drop(op.request.key);
   if (outcome == Outcome::ok) core_.counters.bytes_written += op.request.source.size();
   ++core_.counters.puts[static_cast<std::size_t>(outcome)];
-  if (op.active) --active_;
+  if (op.active) {
+    --active_;
+    active_bytes_ -= op.request.source.size();
+  }
   timers_.drop(op.id, op.due);
   core_.report([done = std::move(op.done), result] { done(result); });
   ops_.erase(op.id);
 }
 
 bool Writer::step() {
-  const bool waited = !waiting_.empty() && active_ < core_.options.puts_active_max;
-  admit();
-  bool moved = hash_some() || waited;
+  const bool begun = admit();
+  bool moved = hash_some() || begun;
   while (const OpId id = timers_.due(core_.now())) {
     expire(*find(id));
     moved = true;

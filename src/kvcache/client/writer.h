@@ -7,7 +7,9 @@
 //
 // Invariants: a put is reported after the node answered, or after every endpoint through which the
 //             node could still read the source is closed (7.2a). One put_id for all tries on one
-//             node, so that a repeat over a new link gives the first outcome.
+//             node, so that a repeat over a new link gives the first outcome. Every put ends within
+//             twice the operation limit and the control timeout of start(), also one of a batch
+//             that did not get its turn: TIMEOUT then, and nothing was sent.
 // Threads:    the loop's. Errors: outcomes of spec kv 9. UNREACHABLE and TIMEOUT of a put that was
 //             under way do not say whether it was published.
 #pragma once
@@ -57,7 +59,8 @@ class Writer {
   };
 
   Op* find(OpId id) noexcept;
-  void admit();
+  bool may_begin(const Op& op) const noexcept;
+  bool admit();
   void begin(Op& op);
   bool hash_some();
   void place_op(Op& op);
@@ -82,6 +85,7 @@ class Writer {
   std::map<OpId, std::unique_ptr<Op>> ops_;
   std::deque<OpId> waiting_;  // for a place among the active ones
   std::size_t active_ = 0;
+  std::uint64_t active_bytes_ = 0;
   std::deque<OpId> hashing_;
   std::vector<std::pair<OpId, Moved>> written_;
   Timers timers_;

@@ -94,6 +94,9 @@ class Directory {
   virtual bool step() = 0;
   virtual int wait_fd() const noexcept = 0;  // readable when step() should be called; -1: none
   virtual std::size_t pending() const noexcept = 0;
+  // What is asked between the two goes out together, at flush() (or sooner).
+  virtual void hold() {}
+  virtual void flush() {}
 };
 
 }  // namespace farlift::kv

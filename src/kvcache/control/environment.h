@@ -46,4 +46,22 @@ struct Environment {
   std::vector<Rail> rails;  // 1..kRailsMax
 };
 
+// While it lives, what a step says to others is gathered; then it goes out together.
+class GatherSends {
+ public:
+  explicit GatherSends(const Environment& environment) : environment_(environment) {
+    environment_.transport.hold();
+    environment_.directory.hold();
+  }
+  GatherSends(const GatherSends&) = delete;
+  GatherSends& operator=(const GatherSends&) = delete;
+  ~GatherSends() {
+    environment_.directory.flush();
+    environment_.transport.flush();
+  }
+
+ private:
+  const Environment& environment_;
+};
+
 }  // namespace farlift::kv

@@ -48,6 +48,9 @@ class Transport {
   // Moves bytes of every link and listener; true when a receive() or accept() may have something.
   virtual bool step() = 0;
   virtual int wait_fd() const noexcept = 0;  // readable when step() should be called; -1: none
+  // What is sent between the two goes out together, at flush() (or sooner).
+  virtual void hold() {}
+  virtual void flush() {}
 };
 
 }  // namespace farlift::kv

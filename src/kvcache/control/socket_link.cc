@@ -54,6 +54,7 @@ SocketLink::~SocketLink() { close(); }
 
 void SocketLink::close() noexcept {
   if (closed_) return;
+  if (state_ == State::open) flush();  // what was sent while held
   closed_ = true;
   state_ = State::ended;
   lift_limit();
@@ -223,6 +224,7 @@ void SocketLink::flush() {
     if (!put.ok()) {
       may_write_ = false;
       write_failed_ = put.code() != Errc::again;
+      if (write_failed_) world_->hot.insert(id_);  // the next step reads what is left and ends it
       return;
     }
     lift_limit();
@@ -286,10 +288,10 @@ Status SocketLink::send(const Frame& frame) {
   if (frame.body.size() > kFrameBodyBytesMax) return Error::make(Errc::too_large, "frame body");
   if (wire_size(frame) > kQueuedBytesMax - output_bytes_)
     return Error::make(Errc::exhausted, "link queue");
+  if (world_->held && output_.empty()) world_->unsent.push_back(id_);
   output_.push_back(encode_frame(frame));
   output_bytes_ += output_.back().size();
-  if (state_ == State::open) flush();
-  if (write_failed_) world_->hot.insert(id_);  // the next step reads what is left and ends the link
+  if (state_ == State::open && !world_->held) flush();
   return {};
 }
 

@@ -56,6 +56,7 @@ class SocketLink final : public Link {
   }
   void limit_until(Instant deadline);  // of connecting and the TLS handshake
   void fail(Error error);
+  void flush();
 
  private:
   static constexpr std::size_t kInboxMax = SocketTransport::kReceivedBytesMax;
@@ -65,7 +66,6 @@ class SocketLink final : public Link {
   void check_connected();
   void opened();
   void lift_limit();
-  void flush();
   bool fill();
   bool parse();
   Result<std::size_t> read_some(std::span<std::byte> into);
@@ -108,7 +108,9 @@ struct SocketWorld {
   std::map<std::uint64_t, SocketLink*> links;
   std::set<std::pair<Instant, std::uint64_t>> deadlines;
   std::set<std::uint64_t> hot;  // links to be pumped although nothing more will be reported
-  Bytes scratch;                // every read lands here first
+  bool held = false;
+  std::vector<std::uint64_t> unsent;  // links that were sent to while held
+  Bytes scratch;                      // every read lands here first
   SocketTransport::Counters counters;
 };
 

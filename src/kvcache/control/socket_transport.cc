@@ -86,6 +86,8 @@ class SocketTransportImpl final : public SocketTransport {
   bool step() override;
   int wait_fd() const noexcept override { return world_->poller.get(); }
   Counters counters() const override { return world_->counters; }
+  void hold() override { world_->held = true; }
+  void flush() override;
 
   Status start();
 
@@ -205,6 +207,14 @@ bool SocketTransportImpl::pump_hot() {
     if (link != world_->links.end()) news = link->second->pump() || news;
   }
   return news;
+}
+
+void SocketTransportImpl::flush() {
+  world_->held = false;
+  for (const std::uint64_t id : std::exchange(world_->unsent, {})) {
+    const auto link = world_->links.find(id);
+    if (link != world_->links.end()) link->second->flush();
+  }
 }
 
 bool SocketTransportImpl::take_answers() {

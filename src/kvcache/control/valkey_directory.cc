@@ -93,6 +93,11 @@ class ValkeyDirectoryImpl final : public ValkeyDirectory {
   bool step() override { return core_->step(); }
   int wait_fd() const noexcept override { return core_->wait_fd(); }
   std::size_t pending() const noexcept override { return core_->pending(); }
+  void hold() override { held_ = true; }
+  void flush() override {
+    held_ = false;
+    if (std::exchange(unsent_, false)) core_->flush();
+  }
   Counters counters() const override { return core_->counters(); }
 
  private:
@@ -108,7 +113,14 @@ class ValkeyDirectoryImpl final : public ValkeyDirectory {
   void get_records(const std::vector<std::string>& names, Instant deadline, OnNodes done);
   void scan_on(const std::shared_ptr<Scan>& scan);
 
+  void send() {
+    unsent_ = held_;
+    if (!held_) core_->flush();
+  }
+
   std::unique_ptr<ValkeyCore> core_;
+  bool held_ = false;
+  bool unsent_ = false;
 };
 
 void ValkeyDirectoryImpl::submit(std::string key, std::vector<std::string> words, bool repeatable,
@@ -146,7 +158,7 @@ void ValkeyDirectoryImpl::resolve(std::string_view tenant, std::vector<Bytes> ke
       if (--gather->left == 0) gather->done(std::move(gather->pairs));
     });
   }
-  core_->flush();
+  send();
 }
 
 void ValkeyDirectoryImpl::run_script(const Script& script, const std::string& tenant,
@@ -159,7 +171,7 @@ void ValkeyDirectoryImpl::run_script(const Script& script, const std::string& te
   command->script = &script;
   command->done = std::move(done);
   core_->submit(std::move(command));
-  core_->flush();
+  send();
 }
 
 void ValkeyDirectoryImpl::publish(PublishRequest request, OnPublish done) {
@@ -205,7 +217,7 @@ void ValkeyDirectoryImpl::both(
       if (--gather->left == 0) gather->done(gather->status);
     });
   }
-  core_->flush();
+  send();
 }
 
 void ValkeyDirectoryImpl::announce(const NodeRecord& record, OnStatus done) {
@@ -241,7 +253,7 @@ void ValkeyDirectoryImpl::list_nodes(OnNodes done) {
         get_records(names, deadline, done);
       },
       deadline);
-  core_->flush();
+  send();
 }
 
 void ValkeyDirectoryImpl::get_records(const std::vector<std::string>& names, Instant deadline,
@@ -276,7 +288,7 @@ void ValkeyDirectoryImpl::get_records(const std::vector<std::string>& names, Ins
         },
         deadline);
   }
-  core_->flush();
+  send();
 }
 
 void ValkeyDirectoryImpl::find_node(NodeId node, OnNode done) {
@@ -289,7 +301,7 @@ void ValkeyDirectoryImpl::find_node(NodeId node, OnNode done) {
     if (!record.ok() || record->node != node) return done(std::optional<NodeRecord>());
     done(std::optional<NodeRecord>(std::move(record).value()));
   });
-  core_->flush();
+  send();
 }
 
 void ValkeyDirectoryImpl::take_lease(NodeId node, Incarnation incarnation, ArenaId arena,
@@ -316,7 +328,7 @@ void ValkeyDirectoryImpl::count_leases(NodeId node, Incarnation incarnation, Are
   scan->deadline = core_->deadline();
   scan->done = std::move(done);
   scan_on(scan);
-  core_->flush();
+  send();
 }
 
 void ValkeyDirectoryImpl::scan_on(const std::shared_ptr<Scan>& scan) {
@@ -338,7 +350,7 @@ void ValkeyDirectoryImpl::scan_on(const std::shared_ptr<Scan>& scan) {
         scan->cursor = value.items()[0].text();
         if (scan->cursor == "0") return scan->done(std::uint64_t{scan->found.size()});
         scan_on(scan);
-        core_->flush();
+        send();
       },
       scan->deadline);
 }
@@ -357,7 +369,7 @@ void ValkeyDirectoryImpl::get_manifest(std::string_view tenant, std::string_view
     if (!answer.reply.ok()) return done(answer.reply.error());
     done(optional_bytes(*answer.reply));
   });
-  core_->flush();
+  send();
 }
 
 Status refuse(std::string* reason, const char* what) {

@@ -159,6 +159,13 @@ bool Arena::scrub(Length at_most) {
   return scrubbed_ == size_.raw();
 }
 
+bool Arena::populate_some() noexcept {
+  const std::uint64_t now = std::min(kPopulatedAtOnce, size_.raw() - populated_);
+  memory::populate(bytes_.subspan(populated_, now));
+  populated_ += now;
+  return populated_ < size_.raw();
+}
+
 void Arena::advance(ArenaState next) {
   ASSERT(state_ != ArenaState::lost);
   const bool forward = static_cast<int>(next) == static_cast<int>(state_) + 1;
@@ -229,9 +236,11 @@ Result<std::vector<std::unique_ptr<fabric::Registration>>> Arena::grant(
   return made;
 }
 
-void Arena::cool() noexcept {
-  heat /= 2;
-  for (std::uint32_t i = 0; i < slots_->size(); ++i) slots_->cool(SlotIndex(i));
+std::uint32_t Arena::cool(std::uint32_t from, std::uint32_t at_most) noexcept {
+  if (from == 0) heat /= 2;
+  std::uint32_t i = from;
+  for (; i < slots_->size() && i - from < at_most; ++i) slots_->cool(SlotIndex(i));
+  return i;
 }
 
 }  // namespace farlift::kv::node

@@ -55,6 +55,7 @@ struct SlotRef {
 
 class Arena {
  public:
+  static constexpr std::uint64_t kPopulatedAtOnce = std::uint64_t{4} << 20;
   static constexpr int kKeyTriesMax = 16;                 // 8.2 step 8
   static constexpr std::size_t kGrantKeysMax = 4u << 20;  // of one arena in one incarnation
 
@@ -100,6 +101,8 @@ class Arena {
   std::span<const std::byte> payload(SlotIndex index) const;
   std::span<const std::byte> header(SlotIndex index) const;
   std::span<std::byte> memory_for_tests() const noexcept { return bytes_; }
+  // Makes the next pages present; false: all are. Changes no byte; from any thread, one at a time.
+  bool populate_some() noexcept;
 
   // Lends the payload of a reserved slot for writing on every rail, under keys never granted in
   // this arena before. exhausted: kGrantKeysMax.
@@ -116,7 +119,8 @@ class Arena {
   // For eviction: touches halved every minute, and when this generation began to be filled.
   std::uint64_t heat = 0;
   Instant first_publish = Instant::max();
-  void cool() noexcept;
+  // Halves the touches of the slots from `from` on, `at_most` of them; the next one, or size().
+  std::uint32_t cool(std::uint32_t from, std::uint32_t at_most) noexcept;
 
  private:
   Arena(ArenaId id, Length size, std::size_t rails, memory::Mapping mapping,
@@ -133,6 +137,7 @@ class Arena {
   ArenaState state_ = ArenaState::enlist;
   bool doomed_ = false;
   std::uint64_t scrubbed_ = 0;
+  std::uint64_t populated_ = 0;
   std::vector<KeySet> grant_keys_;  // a rail
   std::unique_ptr<Slots> slots_;
   std::vector<std::unique_ptr<fabric::Registration>> registrations_;  // a rail

@@ -35,10 +35,22 @@ Core::Core(const Environment& from, NodeOptions with)
 // registrations, then the domains.
 Core::~Core() {
   alive_.reset();
+  stopping_.store(true);
+  toucher.reset();
   worker.reset();
   for (const auto& tenant : tenants) tenant->close_endpoints();
   arenas.clear();
   tenants.clear();
+}
+
+// Arenas outlive the pool.
+void Core::populate_later(Arena& arena) {
+  if (options.hash_threads == 0) return;
+  if (toucher == nullptr) toucher = std::make_unique<transfer::CrcPool>(1);
+  (void)toucher->try_submit([this, &arena] {
+    while (!stopping_.load() && arena.populate_some()) {
+    }
+  });
 }
 
 Tenant* Core::tenant(std::string_view name) noexcept {

@@ -15,6 +15,7 @@
 #include "kvcache/node/timers.h"
 #include "kvcache/node/worker.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,10 +41,15 @@ class Core {
   Counters counters;
   Timers timers;
   std::unique_ptr<Worker> worker;
+  // Brings the pages of new arenas in, so that puts do not wait for the kernel to clear them; null
+  // where there are no threads.
+  std::unique_ptr<transfer::CrcPool> toucher;
   std::vector<std::unique_ptr<Tenant>> tenants;
   std::vector<std::unique_ptr<Arena>> arenas;  // id n at n - 1
   bool draining = false;
   bool directory_up = false;
+
+  void populate_later(Arena& arena);
 
   Instant now() const noexcept { return environment.clock.now(); }
   Directory& directory() const noexcept { return environment.directory; }
@@ -83,6 +89,7 @@ class Core {
 
  private:
   std::uint32_t uid_;
+  std::atomic<bool> stopping_{false};
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace farlift::kv::node {
 namespace {
@@ -22,7 +23,7 @@ Length taken_by(const Arena& arena) noexcept {
 
 bool Evictor::step() {
   bool any = false;
-  if (core_.now() >= cool_due_) cool();
+  if (cooling_ || core_.now() >= cool_due_) any = cool();
   const bool due = core_.now() >= due_;
   if (due) due_ = core_.now() + kEvery;
   for (const auto& tenant : core_.tenants) {
@@ -87,9 +88,26 @@ bool Evictor::hand_over(Tenant& tenant) {
   return false;
 }
 
-void Evictor::cool() {
-  cool_due_ = core_.now() + kCoolEvery;
-  for (const auto& arena : core_.arenas) arena->cool();
+// Once a minute, a part of the slots in each step: there may be very many.
+bool Evictor::cool() {
+  if (!std::exchange(cooling_, true)) {
+    cool_due_ = core_.now() + kCoolEvery;
+    cool_arena_ = 0;
+    cool_slot_ = 0;
+  }
+  std::uint32_t left = kCooledPerStep;
+  while (cool_arena_ < core_.arenas.size()) {
+    if (left == 0) return true;
+    Arena& arena = *core_.arenas[cool_arena_];
+    const std::uint32_t next = arena.cool(cool_slot_, left);
+    left -= std::min(left, next - std::min(next, cool_slot_));
+    cool_slot_ = next;
+    if (next < arena.slots().size()) return true;
+    ++cool_arena_;
+    cool_slot_ = 0;
+  }
+  cooling_ = false;
+  return true;
 }
 
 }  // namespace farlift::kv::node

@@ -242,37 +242,6 @@ TEST_F(KvNodeFailure, K066_flushall) {
   ASSERT_TRUE(until_count("slots_quarantined", 0));
 }
 
-TEST_F(KvNodeFailure, K067_a_failover_loses_the_last_writes) {
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-    start({.seed = seed});
-    std::map<Bytes, std::set<Bytes>> committed;
-    for (std::uint64_t i = 0; i < 60; ++i) {
-      const Bytes key = bytes_of("k" + std::to_string(i % 12)),
-                  value = pattern(500, seed * 1000 + i);
-      if (i % 5 == 4) {
-        (void)client_->remove(key);
-      } else if (client_->put(key, value, PutMode::replace).outcome == Outcome::ok) {
-        committed[key].insert(value);
-      }
-      world_->pass(20ms);
-    }
-    world_->valkey.fail_over(400ms);
-    world_->pass(60s);
-    for (const auto& [key, values] : committed) {
-      const auto got = client_->get(key);
-      EXPECT_TRUE(!got || values.contains(*got));
-      const auto descriptor = world_->stored_descriptor("t1", key);
-      if (!descriptor) continue;
-      bool named = false;  // converged: what the directory names is published
-      for (const SlotView& slot : world_->see().slots(descriptor->location.arena)) {
-        named =
-            named || (slot.location == descriptor->location && slot.state == SlotState::published);
-      }
-      EXPECT_TRUE(named) << "seed " << seed;
-    }
-  }
-}
-
 TEST_F(KvNodeFailure, K068_an_old_node_record_is_written_over) {
   start();
   ASSERT_EQ(client_->put(bytes_of("k"), pattern(9, 1)).outcome, Outcome::ok);
@@ -365,32 +334,6 @@ TEST_F(KvNodeFailure, K057_R047_hot_values_move_and_nothing_moved_is_purged) {
   }
 }
 
-TEST_F(KvNodeFailure, R050_migrations_that_fail_leave_nothing_behind) {
-  start();
-  const auto ring = keyring_of(1);
-  const Bytes key = bytes_of("hot");
-  for (int round = 0; round < 20; ++round) {
-    ASSERT_EQ(client_->put(key, pattern(30000, 1), PutMode::replace).outcome, Outcome::ok);
-    const auto at = world_->stored_descriptor("t1", key)->location;
-    ASSERT_EQ(client_->put(bytes_of("fill"), pattern(900000, 1), PutMode::replace).outcome,
-              Outcome::ok);
-    ASSERT_EQ(client_->remove(bytes_of("fill")), Outcome::ok);
-    (void)client_->send(FrameType::touch, encode(TouchRequest{{ring.signing().key_hash(key)}}));
-    world_->pass(10ms);
-    std::byte* const memory = world_->see().at(at);
-    ASSERT_NE(memory, nullptr);
-    memory[kHeaderBytes + 17] ^= std::byte{1};  // the copy's CRC will not be right
-    world_->node().rotate_all();
-    ASSERT_TRUE(until_count("arenas_rotating", 0));
-    ASSERT_TRUE(until_count("purges_waiting", 0));
-    EXPECT_FALSE(client_->get(key).has_value());
-  }
-  EXPECT_EQ(count("slots_reserved") + count("slots_sealed") + count("slots_published") +
-                count("slots_quarantined"),
-            0u);
-  EXPECT_EQ(count("migrated"), 0u);
-}
-
 TEST_F(KvNodeFailure, drain_moves_hot_values_to_another_node_and_leaves) {
   start();
   world_->start(world_->options(2));
@@ -425,47 +368,6 @@ TEST_F(KvNodeFailure, drain_moves_hot_values_to_another_node_and_leaves) {
   EXPECT_EQ(*nodes, 1u);
 }
 
-TEST_F(KvNodeFailure, K061_random_puts_deletes_and_rotations_account_for_everything) {
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-    start({.seed = seed});
-    Prng prng(seed);
-    std::map<Bytes, Bytes> model;
-    for (int i = 0; i < 300; ++i) {
-      const Bytes key = bytes_of("k" + std::to_string(prng.below(40)));
-      const auto dice = prng.below(20);
-      if (dice == 0) {
-        world_->node().rotate(ArenaId(1 + static_cast<std::uint32_t>(prng.below(4))));
-      } else if (dice < 6) {
-        (void)client_->remove(key);
-        model.erase(key);
-      } else {
-        const Bytes value = pattern(prng.below(60000), prng.next());
-        if (client_->put(key, value, PutMode::replace).outcome == Outcome::ok) model[key] = value;
-      }
-      if (dice == 1) world_->pass(5s);
-      const auto got = client_->get(key);
-      ASSERT_TRUE(!got || *got == model[key]) << "seed " << seed;
-    }
-    world_->pass(90s);
-    std::uint64_t published = 0;
-    for (const ArenaView& arena : world_->see().arenas()) {
-      for (const SlotView& slot : world_->see().slots(arena.id)) {
-        if (slot.state != SlotState::published) continue;
-        ++published;
-        EXPECT_EQ(world_->stored_descriptor("t1", slot.key)->location, slot.location);
-      }
-    }
-    EXPECT_EQ(published, count("slots_published"));
-    world_->node().rotate_all();
-    ASSERT_TRUE(until_count("arenas_rotating", 0));
-    ASSERT_TRUE(until_count("purges_waiting", 0));
-    EXPECT_EQ(count("bytes_used"), 0u);
-    for (int i = 0; i < 40; ++i) {
-      EXPECT_FALSE(world_->stored_descriptor("t1", bytes_of("k" + std::to_string(i))).has_value());
-    }
-  }
-}
-
 TEST_F(KvNodeFailure, R048_nothing_is_visible_before_it_is_published) {
   start();
   const Bytes key = bytes_of("k");
@@ -489,29 +391,6 @@ TEST_F(KvNodeFailure, R048_nothing_is_visible_before_it_is_published) {
   }
   EXPECT_GT(looks, 10);
   EXPECT_EQ(arena_bytes(), 1u);
-}
-
-TEST_F(KvNodeFailure, K075_at_the_registration_limit_arenas_are_refused) {
-  stub_.room = Length(5u << 20);
-  world_ = std::make_unique<World>(WorldOptions{.wrap = stub_.wrap()});
-  NodeOptions options = world_->options();
-  options.tenants.clear();
-  for (int i = 1; i <= 64; ++i) {
-    options.tenants.push_back({"t" + std::to_string(i), keyring_of(1), Length(16u << 20)});
-  }
-  world_->start(std::move(options));
-  client_ = std::make_unique<RawClient>(*world_, "c1");
-  ASSERT_EQ(client_->greet(), Outcome::ok);
-  int full = 0;
-  for (int i = 0; i < 8; ++i) {
-    const Outcome outcome =
-        client_->put(bytes_of("k" + std::to_string(i)), pattern(900000, 1)).outcome;
-    ASSERT_TRUE(outcome == Outcome::ok || outcome == Outcome::full);
-    full += outcome == Outcome::full ? 1 : 0;
-  }
-  EXPECT_EQ(full, 3);
-  EXPECT_GT(count("arenas_refused"), 0u);
-  EXPECT_EQ(client_->get(bytes_of("k4")), pattern(900000, 1)) << "what is there is not affected";
 }
 
 TEST_F(KvNodeFailure, R046_R058_arenas_adapt_to_what_the_rail_takes) {

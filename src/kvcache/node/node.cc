@@ -208,6 +208,7 @@ Status NodeImpl::listen(std::uint16_t avoid, std::string* why) {
 }
 
 bool NodeImpl::step() {
+  const GatherSends together(core_.environment);
   bool any = core_.environment.transport.step();
   any = core_.directory().step() || any;
   any = core_.worker->step() || any;

@@ -69,9 +69,14 @@ void Publisher::answered(const TryPtr& t, const PublishReply& reply) {
 
 void Publisher::published(const TryPtr& t, const PublishReply& reply) {
   const SlotRef& slot = t->task.slot;
+  const bool superseded = slot.slot().suspect != 0;
   slot.arena->slots().publish(slot.index);
   slot.arena->first_publish = std::min(slot.arena->first_publish, core_.now());
-  t->task.tenant->index(slot);
+  if (superseded) {
+    slot.arena->slots().quarantine(slot.index, false);
+  } else {
+    t->task.tenant->index(slot);
+  }
   if (reply.current) {
     supersede(*t->task.tenant, slot.arena->slots().key(slot.index), *reply.current);
   }
@@ -231,9 +236,12 @@ void Publisher::supersede(Tenant& tenant, ByteView key, ByteView descriptor) {
   }
   const SlotRef slot = core_.find(location);
   if (!slot.valid() || slot.arena->owner() != &tenant) return;
-  const bool same = std::ranges::equal(slot.arena->slots().key(slot.index), key);
-  if (same && slot.slot().state() == SlotState::published) {
+  if (!std::ranges::equal(slot.arena->slots().key(slot.index), key)) return;
+  if (slot.slot().state() == SlotState::published) {
     slot.arena->slots().quarantine(slot.index, false);
+  } else if (slot.slot().state() == SlotState::sealed) {
+    // The answer to its own publish is still on its way; published() is told by this.
+    slot.arena->slots().set_suspect(slot.index, true);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
 
 namespace farlift::kv::node::testing {
@@ -105,32 +106,44 @@ TEST_F(KvNodePut, K018_many_writers_replace_one_key) {
   expect_accounts();
 }
 
-TEST_F(KvNodePut, K019_many_writers_put_one_absent_key) {
+TEST_F(KvNodePut, K019_a_hundred_writers_put_one_absent_key) {
   start();
   const Bytes key = bytes_of("k");
   std::vector<std::unique_ptr<RawClient>> writers;
   std::vector<std::uint64_t> sent;
-  for (std::uint64_t i = 0; i < 20; ++i) {
-    writers.push_back(std::make_unique<RawClient>(*world_, "w" + std::to_string(i)));
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    writers.push_back(std::make_unique<RawClient>(*world_, "w" + std::to_string(i), "t1",
+                                                  keyring_of(1), std::size_t{4096}));
     ASSERT_EQ(writers.back()->greet(), Outcome::ok);
-    for (std::uint64_t j = 0; j < 5; ++j) {
-      sent.push_back(writers[i]->send(FrameType::put_pull,
-                                      encode(writers[i]->pull_request(key, pattern(700, i)))));
-    }
+  }
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    sent.push_back(writers[i]->send(FrameType::put_pull,
+                                    encode(writers[i]->pull_request(key, pattern(700, i)))));
   }
   int ok = 0, exists = 0;
+  std::optional<std::uint64_t> winner;
   for (std::size_t i = 0; i < sent.size(); ++i) {
-    const auto frame = writers[i / 5]->receive(sent[i]);
+    const auto frame = writers[i]->receive(sent[i]);
     ASSERT_TRUE(frame.has_value());
     const Outcome outcome = decode_put_reply(frame->body)->outcome;
+    if (outcome == Outcome::ok) winner = i;
     ok += outcome == Outcome::ok ? 1 : 0;
     exists += outcome == Outcome::exists ? 1 : 0;
   }
   EXPECT_EQ(ok, 1);
   EXPECT_EQ(exists, 99);
+  EXPECT_EQ(client_->get(key), pattern(700, winner.value()));
   EXPECT_EQ(world_->see().counter("slots_published"), 1u);
   EXPECT_EQ(world_->see().counter("bytes_live"), 700u);
   expect_accounts();
+  world_->node().rotate_all();
+  ASSERT_TRUE(world_->until([&] { return world_->see().counter("arenas_rotating") == 0; }));
+  ASSERT_TRUE(world_->until([&] { return world_->see().counter("purges_waiting") == 0; }));
+  for (const ArenaView& arena : world_->see().arenas()) {
+    EXPECT_EQ(arena.free + arena.reserved + arena.sealed + arena.published + arena.quarantined, 0u)
+        << "a slot leaked";
+    EXPECT_EQ(arena.used, Length());
+  }
 }
 
 TEST_F(KvNodePut, K022_a_writer_that_stops_during_the_pull) {

@@ -33,22 +33,37 @@ void Reconcile::begin() {
   suspects_ = false;
   place_ = 0;
   slot_ = 0;
+  began_ = core_.now();
+  total_ = asked_ = 0;
+  due_ = Instant::max();  // soon() meanwhile: another pass follows
   places_.clear();
   for (const auto& arena : core_.arenas) {
-    if (reconcilable(*arena)) places_.push_back({arena.get(), arena->gen()});
+    if (!reconcilable(*arena)) continue;
+    places_.push_back({arena.get(), arena->gen()});
+    total_ += arena->slots().size();
   }
 }
 
 void Reconcile::end() {
   running_ = false;
   core_.counters.add(Count::reconciles);
+  if (due_ != Instant::max()) return;  // urgent still
+  urgent_ = suspects_ || failed_;
   due_ = core_.now() + core_.options.reconcile_every;
-  if (suspects_ || failed_) due_ = std::min(due_, core_.now() + kSuspectAfter);
+  if (urgent_) due_ = std::min(due_, core_.now() + kSuspectAfter);
+}
+
+// When the next batch may go out.
+Instant Reconcile::next_ask() const noexcept {
+  if (urgent_ || asked_ == 0 || total_ == 0) return Instant{};
+  const double part = static_cast<double>(std::min(asked_, total_)) / static_cast<double>(total_);
+  return began_ + std::chrono::duration_cast<Duration>(core_.options.reconcile_every / 2 * part);
 }
 
 bool Reconcile::ask() {
   bool any = false;
-  while (!failed_ && in_flight_ < kInFlightMax && place_ < places_.size()) {
+  while (!failed_ && in_flight_ < kInFlightMax && place_ < places_.size() &&
+         core_.now() >= next_ask()) {
     const Place place = places_[place_];
     if (place.arena->gen() != place.gen || !reconcilable(*place.arena) ||
         slot_ >= place.arena->slots().size()) {
@@ -62,6 +77,7 @@ bool Reconcile::ask() {
     keys.reserve(slots.size());
     for (const SlotRef& slot : slots) keys.push_back(to_bytes(slot.arena->slots().key(slot.index)));
     ++in_flight_;
+    asked_ += slots.size();
     any = true;
     core_.directory().resolve(
         place.arena->owner()->name(), std::move(keys),
@@ -142,6 +158,9 @@ void Reconcile::unpublish(const SlotRef& ref) {
   });
 }
 
-Instant Reconcile::next_deadline() const noexcept { return running_ ? Instant::max() : due_; }
+Instant Reconcile::next_deadline() const noexcept {
+  if (!running_) return due_;
+  return in_flight_ == 0 && place_ < places_.size() ? next_ask() : Instant::max();
+}
 
 }  // namespace farlift::kv::node

@@ -5,6 +5,9 @@
 //             revision is there, else when a second pass finds it missing too (a replica may lag).
 //             A quarantined slot whose key still names it is unpublished by location, unless its
 //             publish was unknown: then it is published after all.
+// Pace:       a pass of the routine takes half of reconcile_every, spread evenly, so that a node
+//             with very many values does not keep the directory and itself busy in bursts; one that
+//             has a reason (soon(), suspects, a failure) goes as fast as answers come.
 // Threads:    one. Errors: none; a pass that meets an error ends and comes again.
 #pragma once
 
@@ -23,7 +26,10 @@ class Reconcile {
 
   explicit Reconcile(Core& core) : core_(core), due_(core.now() + core.options.reconcile_every) {}
 
-  void soon() { due_ = core_.now(); }
+  void soon() {
+    due_ = core_.now();
+    urgent_ = true;
+  }
   bool step();
   Instant next_deadline() const noexcept;
   bool running() const noexcept { return running_; }
@@ -35,6 +41,7 @@ class Reconcile {
   };
   void begin();
   bool ask();
+  Instant next_ask() const noexcept;
   std::vector<SlotRef> gather(Arena& arena);
   void answered(const std::vector<SlotRef>& slots, const std::vector<Result<Pair>>& pairs);
   void judge(const SlotRef& slot, const Pair& pair);
@@ -44,7 +51,11 @@ class Reconcile {
   Core& core_;
   Instant due_;
   bool running_ = false;
+  bool urgent_ = true;  // the next pass, or the one that runs
   bool failed_ = false;
+  Instant began_{};
+  std::uint64_t total_ = 0;  // slots there were at its beginning
+  std::uint64_t asked_ = 0;
   bool suspects_ = false;
   std::vector<Place> places_;
   std::size_t place_ = 0;

@@ -95,16 +95,19 @@ bool Rotation::migrate(Job& job) {
   return true;
 }
 
-// Step 3. From here on every slot of it is quarantined.
+// Step 3. Every slot of it is quarantined first, some thousands in a step.
 bool Rotation::unpublish(Job& job) {
   Slots& slots = job.arena->slots();
   if (!job.unpublish) {
-    job.known = slots.count(SlotState::published) + slots.count(SlotState::quarantined) > 0;
-    for (std::uint32_t i = 0; i < slots.size(); ++i) {
-      const SlotIndex index(i);
+    const std::uint32_t end = std::min<std::uint32_t>(
+        slots.size(), job.next + std::min(kQuarantinedPerStep, UINT32_MAX - job.next));
+    for (; job.next < end; ++job.next) {
+      const SlotIndex index(job.next);
       job.arena->owner()->heat.erase({slots[index].key_hash, job.arena->id(), index});
       if (slots[index].state() == SlotState::published) slots.quarantine(index, false);
     }
+    if (job.next < slots.size()) return true;
+    job.known = slots.count(SlotState::quarantined) > 0;
     job.unpublish.emplace(core_, *job.arena->owner(), slots, job.base, true);
   }
   const bool asked = job.unpublish->step();

@@ -22,6 +22,7 @@ namespace farlift::kv::node {
 class Rotation {
  public:
   static constexpr Length kScrubPerStep{std::uint64_t{16} << 20};
+  static constexpr std::uint32_t kQuarantinedPerStep = 4096;
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
   // `fenced`: a tenant's endpoints were closed; its links must go.
@@ -42,9 +43,10 @@ class Rotation {
     Tenant* heir = nullptr;
     std::optional<Migration> migration;
     std::optional<UnpublishList> unpublish;
-    bool known = false;     // some descriptor of it was handed out
-    bool counting = false;  // leases are being counted
-    bool counted = false;   // and nobody holds one
+    std::uint32_t next = 0;  // slot to be quarantined
+    bool known = false;      // some descriptor of it was handed out
+    bool counting = false;   // leases are being counted
+    bool counted = false;    // and nobody holds one
     Instant grace_since{};
     Instant not_before{};
     Location base;  // of this generation; outlives the registrations

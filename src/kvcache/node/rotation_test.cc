@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 namespace farlift::kv::node::testing {
@@ -114,14 +115,18 @@ TEST_F(KvNodeRotation, K050_no_key_comes_back_in_thousands_of_rotations) {
   EXPECT_EQ(world_->see().counter("keys_ever"), 10001u);
 }
 
-TEST_F(KvNodeRotation, K050_neither_where_the_provider_repeats_them) {
-  start({.fabric_faults = {
+TEST_F(KvNodeRotation, K050_neither_on_two_rails_where_the_provider_repeats_them) {
+  start({.rails = 2,
+         .fabric_faults = {
              .connection_lost = 0, .not_quiet = 0, .spurious_error = 0, .repeated_key = 300}});
-  std::set<std::uint64_t> keys{arena().keys[0].raw()};
-  for (std::uint32_t i = 1; i <= 500; ++i) {
+  std::vector<std::set<std::uint64_t>> keys(2);
+  for (std::uint32_t i = 1; i <= 10000; ++i) {
+    const ArenaView now = arena();
+    for (std::size_t rail = 0; rail < 2; ++rail) {
+      ASSERT_TRUE(keys[rail].insert(now.keys[rail].raw()).second) << i << " on rail " << rail;
+    }
     ASSERT_TRUE(world_->node().rotate(ArenaId(1)));
     while (arena().state != ArenaState::active) world_->node().step();
-    ASSERT_TRUE(keys.insert(arena().keys[0].raw()).second) << i;
   }
   EXPECT_GT(world_->see().counter("keys_refused"), 0u);
 }
@@ -290,6 +295,76 @@ TEST_F(KvNodeRotation, K031_full_is_said_at_once) {
   EXPECT_LT(world_->clock.now() - before, 10ms);
   ASSERT_TRUE(rotated(1, 2));
   EXPECT_EQ(client_->put(bytes_of("x"), pattern(100000, 1)).outcome, Outcome::ok);
+}
+
+// All four arenas are full and one of them waits out its grace: everybody is told at once, and
+// nobody's wait grows with the number of those who ask.
+TEST_F(KvNodeRotation, K031_full_is_said_at_once_to_everybody_while_a_rotation_is_in_grace) {
+  start();
+  int stored = 0;
+  while (client_->put(bytes_of("k" + std::to_string(stored)), pattern(100000, 1)).outcome ==
+         Outcome::ok) {
+    ASSERT_LT(++stored, 100);
+  }
+  ASSERT_GE(stored, 36);
+  const auto in_grace = [&] {
+    const auto arenas = world_->see().arenas();
+    return std::any_of(arenas.begin(), arenas.end(),
+                       [](const ArenaView& one) { return one.state == ArenaState::grace; });
+  };
+  ASSERT_TRUE(world_->until(in_grace));
+  std::uint64_t full = 0;
+  for (std::uint64_t i = 0; in_grace(); ++i) {
+    const Instant before = world_->clock.now();
+    const PutReply put = client_->put(bytes_of("x" + std::to_string(i)), pattern(100000, 1));
+    if (!in_grace()) break;
+    ASSERT_EQ(put.outcome, Outcome::full);
+    ASSERT_LT(world_->clock.now() - before, 10ms);
+    ++full;
+    world_->pass(90ms);
+  }
+  EXPECT_GT(full, 100u);
+  EXPECT_EQ(world_->see().counter("slots_reserved"), 0u);
+  ASSERT_TRUE(world_->until([&] { return world_->see().counter("arenas_rotating") == 0; }));
+  EXPECT_EQ(client_->put(bytes_of("y"), pattern(100000, 1)).outcome, Outcome::ok);
+}
+
+// No memory is left for a tenant that has a quota: an arena that lies empty with another one moves
+// over, scrubbed, without anybody asking for it.
+TEST_F(KvNodeRotation, K060_an_empty_arena_is_handed_over_to_the_tenant_that_starves) {
+  world_ = std::make_unique<World>();
+  NodeOptions options = world_->options();
+  options.tenants.push_back({"t2", keyring_of(2), Length(4u << 20)});
+  options.pinned_max = Length(2u << 20);  // two arenas for both
+  world_->start(std::move(options));
+  client_ = std::make_unique<RawClient>(*world_, "c1");
+  ASSERT_EQ(client_->greet(), Outcome::ok);
+  RawClient two(*world_, "c2", "t2", keyring_of(2));
+  ASSERT_EQ(two.greet(), Outcome::ok);
+  for (const char* key : {"a", "b"}) {
+    ASSERT_EQ(client_->put(bytes_of(key), pattern(900000, 7)).outcome, Outcome::ok);
+  }
+  ASSERT_EQ(world_->see().counter("arenas"), 2u);
+  const Descriptor old = *world_->stored_descriptor("t1", bytes_of("a"));
+  const ArenaId arena_id = old.location.arena;
+  EXPECT_EQ(two.put(bytes_of("k"), pattern(100, 1)).outcome, Outcome::full);
+  world_->pass(1s);
+  EXPECT_EQ(two.put(bytes_of("k"), pattern(100, 1)).outcome, Outcome::full)
+      << "what is in use is nobody else's";
+  EXPECT_EQ(client_->get(bytes_of("a")), pattern(900000, 7));
+  ASSERT_EQ(client_->remove(bytes_of("a")), Outcome::ok);
+  ASSERT_TRUE(world_->node().rotate(arena_id));  // empty, and still t1's
+  ASSERT_TRUE(rotated(arena_id.raw(), 2));
+  EXPECT_EQ(arena(arena_id.raw()).tenant, "t1");
+  EXPECT_EQ(two.put(bytes_of("k"), pattern(100, 1)).outcome, Outcome::full);
+  ASSERT_TRUE(world_->until([&] { return arena(arena_id.raw()).tenant == "t2"; }));
+  for (const std::byte b : world_->see().memory(arena_id)) ASSERT_EQ(b, std::byte{0});
+  ASSERT_EQ(two.put(bytes_of("k"), pattern(100, 1)).outcome, Outcome::ok);
+  EXPECT_EQ(world_->stored_descriptor("t2", bytes_of("k"))->location.arena, arena_id);
+  EXPECT_EQ(two.get(bytes_of("k")), pattern(100, 1));
+  EXPECT_EQ(client_->read(old).code(), Errc::access);
+  EXPECT_EQ(client_->get(bytes_of("b")), pattern(900000, 7)) << "the other arena stayed";
+  EXPECT_EQ(world_->see().counter("arenas"), 2u);
 }
 
 TEST_F(KvNodeRotation, the_coldest_arena_is_evicted_and_touches_keep_a_hot_one) {

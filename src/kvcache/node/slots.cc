@@ -58,7 +58,7 @@ ByteView Slots::key(SlotIndex index) const {
 
 // A free slot that fits without wasting more than it holds.
 std::optional<std::uint32_t> Slots::take_free(Length length) {
-  auto at = free_.lower_bound(length.raw());
+  auto at = free_.lower_bound({length.raw(), 0});
   for (int i = 0; i < kFreeTriesMax && at != free_.end(); ++i, ++at) {
     if (at->first > 2 * length.raw() + kArenaAlign) break;
     const std::uint32_t index = at->second;
@@ -119,6 +119,7 @@ void Slots::seal(SlotIndex index, Version version, Crc32c crc) {
 void Slots::unseal(SlotIndex index) {
   Slot& slot = slots_[index.raw()];
   ASSERT(slot.state() == SlotState::sealed);
+  slot.suspect = 0;
   set_state(slot, SlotState::reserved);
 }
 
@@ -126,7 +127,7 @@ void Slots::publish(SlotIndex index) {
   Slot& slot = slots_[index.raw()];
   const bool was_unknown = slot.state() == SlotState::quarantined && slot.unknown != 0;
   ASSERT(slot.state() == SlotState::sealed || was_unknown);  // P4
-  slot.unknown = 0;
+  slot.unknown = slot.suspect = 0;
   set_state(slot, SlotState::published);
 }
 
@@ -161,10 +162,8 @@ void Slots::drop_tail() {
   bool popped = false;
   while (!slots_.empty() && slots_.back().state() == SlotState::free) {
     const auto last = static_cast<std::uint32_t>(slots_.size() - 1);
-    const auto [from, to] = free_.equal_range(end_of(last) - slots_[last].payload().raw());
-    const auto at = std::find_if(from, to, [last](const auto& f) { return f.second == last; });
-    ASSERT(at != to);
-    free_.erase(at);
+    const std::size_t erased = free_.erase({end_of(last) - slots_[last].payload().raw(), last});
+    ASSERT(erased == 1);
     mark_ = slots_[last].header().raw();
     slots_.pop_back();
     --counts_[static_cast<std::size_t>(SlotState::free)];

@@ -21,9 +21,10 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 namespace farlift::kv::node {
@@ -40,7 +41,8 @@ struct Slot {
   std::uint64_t state_bits : 3;
   std::uint64_t unknown : 1;  // quarantined because the outcome of its publish is not known
   std::uint64_t granted : 1;  // a peer may write the payload; only while reserved
-  std::uint64_t suspect : 1;  // a reconcile did not find it; the next one decides
+  std::uint64_t suspect : 1;  // published: a reconcile did not find it, the next one decides;
+                              // sealed: overwritten before the answer to its publish came
   std::uint64_t heat : 7;     // touches, halved every minute
   std::uint32_t unit = 0;     // payload offset / kPayloadAlignSmall
   std::uint32_t key_at = 0;
@@ -112,8 +114,8 @@ class Slots {
 
   Length size_;
   std::uint64_t mark_ = 0;
-  std::deque<Slot> slots_;                            // ascending by offset
-  std::multimap<std::uint64_t, std::uint32_t> free_;  // by capacity
+  std::deque<Slot> slots_;                                  // ascending by offset
+  std::set<std::pair<std::uint64_t, std::uint32_t>> free_;  // capacity, index
   std::vector<std::unique_ptr<std::array<std::byte, kChunk>>> key_chunks_;
   std::size_t key_mark_ = kChunk;  // in the last chunk
   std::array<std::uint64_t, 5> counts_{};

@@ -4,11 +4,13 @@
 #include "core/base/prng.h"
 #include "kvcache/node/heat_index.h"
 #include "kvcache/node/key_set.h"
+#include "kvcache/node/outcomes.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 
 namespace farlift::kv::node {
@@ -157,7 +159,7 @@ TEST(KvHeatIndex, agrees_with_a_map) {
   std::map<std::uint64_t, std::uint32_t> model;
   Prng prng(3);
   for (int i = 0; i < 20000; ++i) {
-    const std::uint64_t hash = prng.below(700) << prng.below(2) * 8;
+    const std::uint64_t hash = prng.below(700) << (8 + prng.below(2) * 8);
     const auto slot = static_cast<std::uint32_t>(prng.below(50));
     if (prng.chance(1, 2)) {
       index.insert({KeyHash(hash), ArenaId(1), SlotIndex(slot)});
@@ -167,12 +169,71 @@ TEST(KvHeatIndex, agrees_with_a_map) {
       const auto at = model.find(hash);
       if (at != model.end() && at->second == slot) model.erase(at);
     }
-    const auto* const found = index.find(KeyHash(hash));
+    const auto found = index.find(KeyHash(hash));
     const auto at = model.find(hash);
-    ASSERT_EQ(found != nullptr, at != model.end());
-    ASSERT_TRUE(found == nullptr || found->slot.raw() == at->second);
+    ASSERT_EQ(found.has_value(), at != model.end());
+    ASSERT_TRUE(!found || found->slot.raw() == at->second);
   }
   EXPECT_EQ(index.size(), model.size());
+}
+
+// Puts that begin, are joined, finish, are forgotten and expire, against a plain map.
+TEST(KvOutcomes, agree_with_a_map) {
+  struct Known {
+    bool finished = false;
+    std::uint32_t rev = 0;
+    Instant until;
+  };
+  Outcomes outcomes;
+  std::map<std::uint64_t, Known> model;
+  Prng prng(4);
+  Instant now{};
+  const auto id_of = [](std::uint64_t number) {
+    PutId id{};
+    std::memcpy(id.data() + 3, &number, sizeof number);
+    return id;
+  };
+  for (std::uint32_t i = 1; i <= 50000; ++i) {
+    now += std::chrono::milliseconds(prng.below(200));
+    outcomes.expire(now);
+    std::erase_if(model,
+                  [&](const auto& one) { return one.second.finished && one.second.until <= now; });
+    const std::uint64_t number = prng.below(900);
+    const std::string tenant = number % 2 == 0 ? "even" : "odd";
+    const auto known = model.find(number);
+    ASSERT_EQ(outcomes.knows(tenant, id_of(number)), known != model.end());
+    ASSERT_FALSE(outcomes.knows("nobody", id_of(number)));
+    std::optional<PutReply> told;
+    const auto begun = outcomes.begin(tenant, id_of(number), KeyHash(number * 7),
+                                      [&](const PutReply& reply) { told = reply; });
+    ASSERT_EQ(begun, known == model.end() ? Outcomes::Begun::first : Outcomes::Begun::repeat);
+    ASSERT_EQ(told.has_value(), known != model.end() && known->second.finished);
+    ASSERT_EQ(outcomes.begin(tenant, id_of(number), KeyHash(number * 7 + 1), {}),
+              Outcomes::Begun::mismatch);
+    if (told) {
+      EXPECT_EQ(told->version.rev(), known->second.rev);
+      EXPECT_EQ(told->descriptor, Bytes(80, static_cast<std::byte>(known->second.rev)));
+      EXPECT_EQ(told->tag, Bytes(32, static_cast<std::byte>(known->second.rev + 1)));
+      continue;
+    }
+    model.try_emplace(number);
+    PutReply reply;
+    reply.version = Version(i, 1);
+    reply.descriptor.assign(80, static_cast<std::byte>(i));
+    reply.tag.assign(32, static_cast<std::byte>(i + 1));
+    switch (prng.below(4)) {
+      case 0:
+        outcomes.forget(tenant, id_of(number), reply);
+        model.erase(number);
+        break;
+      default:
+        outcomes.finish(tenant, id_of(number), reply, now);
+        model[number] = {true, i, now + kOutcomeKept};
+    }
+    ASSERT_TRUE(told.has_value());
+    ASSERT_EQ(told->version, reply.version);
+  }
+  EXPECT_EQ(outcomes.size(), model.size());
 }
 
 }  // namespace

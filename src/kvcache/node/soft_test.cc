@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace farlift::kv::node::testing {
 namespace {
 
@@ -70,6 +72,20 @@ TEST_F(KvNodeSoft, K049_rotation_refuses_what_was_read_before) {
     EXPECT_FALSE(client_->get(key).has_value());
     EXPECT_EQ(client_->get(bytes_of("fill")), pattern(900000, round + 100));
   }
+}
+
+// Keys that the provider draws: real registrations of real memory.
+TEST_F(KvNodeSoft, K050_no_key_of_the_software_provider_comes_back) {
+  std::set<std::uint64_t> keys;
+  for (std::uint32_t i = 1; i <= 10000; ++i) {
+    const ArenaView now = world_->see().arenas().at(0);
+    ASSERT_TRUE(keys.insert(now.keys[0].raw()).second) << i;
+    ASSERT_TRUE(world_->node().rotate(ArenaId(1)));
+    while (world_->see().arenas()[0].state != ArenaState::active) world_->node().step();
+  }
+  EXPECT_EQ(world_->see().counter("keys_ever"), 10001u);
+  ASSERT_EQ(client_->put(bytes_of("k"), pattern(640, 1)).outcome, Outcome::ok);
+  EXPECT_EQ(client_->get(bytes_of("k")), pattern(640, 1));
 }
 
 TEST_F(KvNodeSoft, K085_an_arena_cannot_be_written) {

@@ -193,6 +193,7 @@ Status Tenant::grow() {
   starved = false;
   arenas.push_back(made->get());
   core_.arenas.push_back(std::move(made).value());
+  core_.populate_later(*arenas.back());
   return {};
 }
 
@@ -205,8 +206,8 @@ void Tenant::index(const SlotRef& ref) {
 }
 
 void Tenant::touch(KeyHash hash) {
-  const HeatIndex::Entry* const at = heat.find(hash);
-  if (at == nullptr) return;
+  const auto at = heat.find(hash);
+  if (!at) return;
   Arena* const arena = core_.arena(at->arena);
   if (arena->owner() != this || at->slot.raw() >= arena->slots().size()) return;
   const Slot& slot = arena->slots()[at->slot];

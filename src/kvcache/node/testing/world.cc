@@ -164,20 +164,15 @@ std::optional<Descriptor> World::stored_descriptor(const std::string& tenant, co
   return descriptor.ok() ? std::optional(*descriptor) : std::nullopt;
 }
 
-namespace {
-
-constexpr std::size_t kSourceBytes = 2u << 20;
-
-}  // namespace
-
-RawClient::RawClient(World& world, std::string name, std::string tenant, Keyring keys)
+RawClient::RawClient(World& world, std::string name, std::string tenant, Keyring keys,
+                     std::size_t source_bytes)
     : world_(world),
       name_(std::move(name)),
       tenant_(std::move(tenant)),
       keys_(std::move(keys)),
       transport_(world.links.open_transport(name_)),
       domain_(world.open_domain(name_)),
-      source_(kSourceBytes) {
+      source_(source_bytes) {
   for (std::size_t rail = 0; rail < world.with.rails; ++rail) {
     registrations_.push_back(
         domain_->register_memory({source_, -1, 0}, fabric::Access::remote_read).value());

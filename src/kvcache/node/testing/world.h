@@ -98,8 +98,8 @@ class World {
 // A client by hand. Everything it does runs the world until it has its answer.
 class RawClient {
  public:
-  RawClient(World& world, std::string name, std::string tenant = "t1",
-            Keyring keys = keyring_of(1));
+  RawClient(World& world, std::string name, std::string tenant = "t1", Keyring keys = keyring_of(1),
+            std::size_t source_bytes = std::size_t{2} << 20);
   ~RawClient();
 
   // HELLO and HELLO2; the outcome of the first that was not ok.
