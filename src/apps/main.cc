@@ -332,6 +332,22 @@ void add_bench_door(CLI::App& bench, BenchOptions& o, bool kv, const char* name,
   app->add_option("--seconds", o.seconds, "Seconds for each measurement in a round")
       ->capture_default_str();
   app->add_flag("--quick", o.quick, "Few sizes, short rounds: a smoke test, no figures to publish");
+  if (kv) {
+    app->add_option(
+        "--mooncake", o.mooncake,
+        "A Python with mooncake-transfer-engine-non-cuda: Mooncake Store over tcp, too");
+    CLI::Option* scale = app->add_flag(
+        "--scale", o.scale,
+        "Instead of the above: a node with very many values, and one with very many tenants");
+    app->add_option("--scale-values", o.scale_values, "Values of 4 KiB")
+        ->check(CLI::Range(std::uint64_t{1000}, std::uint64_t{100000000}))
+        ->capture_default_str()
+        ->needs(scale);
+    app->add_option("--scale-tenants", o.scale_tenants, "Tenants; 0: without that part")
+        ->check(CLI::Range(0u, 1000u))
+        ->capture_default_str()
+        ->needs(scale);
+  }
   app->add_flag("--json", o.json, "Rows as JSON");
   app->add_flag("--quiet", o.quiet, "No progress");
   app->callback([&o, &run, kv] {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <unistd.h>
 
@@ -57,6 +58,11 @@ Outcome<std::unique_ptr<PrivateNode>> PrivateNode::start(const PrivateNodeOption
       "--tenant",     fmt::format("{},keys={},quota={}", kPrivateTenant, *keys, options.quota),
       "--arena-size", options.arena_size,
       "--ready-file", ready};
+  for (const auto& [tenant, quota] : options.more_tenants) {
+    wanted.argv.push_back("--tenant");
+    wanted.argv.push_back(fmt::format("{},keys={},quota={}", tenant, *keys, quota));
+  }
+  wanted.argv.insert(wanted.argv.end(), options.flags.begin(), options.flags.end());
   wanted.output = log;
   Outcome<Child> child = Child::start(wanted);
   if (!child) return fail(child.error());
@@ -79,6 +85,11 @@ Outcome<std::unique_ptr<PrivateNode>> PrivateNode::start(const PrivateNodeOption
 PrivateNode::~PrivateNode() { stop(); }
 
 void PrivateNode::stop() { child_.stop(); }
+
+void PrivateNode::kill() {
+  ::kill(child_.pid(), SIGKILL);
+  child_.stop();
+}
 
 std::string PrivateNode::complaint() const { return last_line(log_); }
 

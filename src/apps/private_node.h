@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace farlift::apps {
 
@@ -22,6 +24,9 @@ struct PrivateNodeOptions {
   std::string password;  // of the server; handed over in the environment
   std::string quota = "1g";
   std::string arena_size = "64m";
+  // Beside kPrivateTenant, with the same keys: name and quota.
+  std::vector<std::pair<std::string, std::string>> more_tenants;
+  std::vector<std::string> flags;  // further ones of `farlift node`
 };
 
 class PrivateNode {
@@ -33,6 +38,7 @@ class PrivateNode {
   std::uint16_t port() const noexcept { return port_; }
   const std::string& key_file() const noexcept { return key_file_; }
   void stop();
+  void kill();                    // at once, as by the kernel
   std::string complaint() const;  // the last thing it said
 
  private:

@@ -253,8 +253,28 @@ def test_bench_kv_measures_what_it_names():
     done = farlift("bench", "kv", "--quick", "--sizes", "64k", "--in-flight", "1", "--json", "--quiet")
     rows = json.loads(done.stdout)
     names = {(row["what"], row["lane"]) for row in rows}
-    for what in ("kv.get", "kv.get_payload", "kv.get_resolve", "kv.mget_16", "kv.mget_256", "fabric.read",
-                 "blob.rdma_get"):
+    for what in ("kv.get", "kv.get_payload", "kv.get_resolve", "kv.mget_16", "kv.mget_256", "kv.put", "fabric.read",
+                 "fabric.read_16", "fabric.read_256", "blob.rdma_get", "blob.rdma_set"):
         assert (what, "remote") in names and (what, "host") in names
     for row in rows:
         assert row["gb_per_s"] > 0 and (row["verified"] or not row["what"].startswith("kv."))
+
+
+def test_bench_kv_tells_why_the_mooncake_rows_are_left_out():
+    done = farlift("bench", "kv", "--quick", "--sizes", "64k", "--in-flight", "1", "--json", "--quiet", "--only", "kv.get",
+                   "--mooncake", "/nowhere/bin/python")
+    assert {row["what"] for row in json.loads(done.stdout)} == {"kv.get"}
+    assert "mooncake rows are left out: /nowhere/bin/mooncake_master is not there" in done.stderr
+
+
+def test_bench_kv_scale_counts_what_it_was_asked_for():
+    done = farlift("bench", "kv", "--scale", "--scale-values", "3000", "--scale-tenants", "3", "--json", "--quiet")
+    rows = {row["what"]: row for row in json.loads(done.stdout)}
+    assert list(rows) == ["kv.scale_put", "kv.scale_get", "kv.scale_rotate", "kv.scale_rotate_and_purge",
+                          "kv.scale_restart", "kv.scale_repair", "kv.scale_flushed", "kv.scale_tenants_put",
+                          "kv.scale_tenants_rotate"]
+    assert rows["kv.scale_put"]["values"] == 3000 and rows["kv.scale_tenants_put"]["tenants"] == 3
+    for row in rows.values():
+        assert row["seconds"] > 0 and row["control_worst_us"] >= row["control_p50_us"] >= 0
+    assert rows["kv.scale_put"]["node_bytes_per_value"] < 4096
+    assert rows["kv.scale_rotate"]["seconds"] <= rows["kv.scale_rotate_and_purge"]["seconds"]

@@ -19,11 +19,17 @@ struct BenchOptions {
   unsigned rounds = 5;
   double seconds = 0.3;  // for each measurement in each round
   bool quick = false;
+  std::string mooncake;                  // kv: a Python that has Mooncake; empty: no such rows
+  bool scale = false;                    // kv: many values, many tenants, instead of all that
+  std::uint64_t scale_values = 1000000;  // of 4 KiB, on one node
+  unsigned scale_tenants = 64;           // on another
   bool json = false;
   bool quiet = false;
 };
 
 int run_bench(const BenchOptions& options);
+// `bench kv --scale`; what run_bench() does then.
+int run_kv_scale(const BenchOptions& options);
 
 // The other process of the raw measurements; connects to the parent's port and serves until it
 // hangs up.

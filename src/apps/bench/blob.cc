@@ -33,6 +33,8 @@ constexpr std::uint64_t kKvSizes[] = {64u << 10, 256u << 10, 1u << 20,
 constexpr std::uint64_t kQuickSizes[] = {64u << 10, 1u << 20, 16u << 20};
 constexpr const char* kKvQuota = "2g";
 constexpr const char* kKvArena = "128m";
+constexpr const char* kPutTenant = "puts";
+constexpr std::uint64_t kPutQuota = 512u << 20;
 constexpr unsigned kInFlightMax = 16;
 constexpr unsigned kOpsMin = 3;  // of each worker in each measurement
 constexpr std::size_t kOpsMax = 1000000;
@@ -114,9 +116,17 @@ struct Worker {
 
 Outcome<Sample> measure(Contender& contender, const Scene& scene, double seconds) {
   std::vector<Worker> workers(scene.in_flight);
-  const double here = cpu_seconds(0).value_or(0);
-  const double there = contender.other() == 0 ? 0 : cpu_seconds(contender.other()).value_or(0);
-  if (scene.in_flight == 1) {
+  const double here = contender.cpu_here_s();
+  const double there = contender.cpu_there_s();
+  Outcome<std::optional<std::vector<double>>> elsewhere = contender.run(seconds);
+  if (!elsewhere) return fail(elsewhere.error());
+  if (*elsewhere) {
+    workers[0].latencies_us = std::move(**elsewhere);
+    double usec = 0;
+    for (const double one : workers[0].latencies_us) usec += one;
+    workers[0].ended = workers[0].begun + std::chrono::duration_cast<Duration>(
+                                              std::chrono::duration<double, std::micro>(usec));
+  } else if (scene.in_flight == 1) {
     workers[0].run(contender, 0, seconds);
   } else {
     std::barrier start(static_cast<std::ptrdiff_t>(scene.in_flight));
@@ -129,9 +139,8 @@ Outcome<Sample> measure(Contender& contender, const Scene& scene, double seconds
     }
   }
   Sample sample;
-  sample.cpu_here_s = cpu_seconds(0).value_or(0) - here;
-  sample.cpu_there_s =
-      contender.other() == 0 ? 0 : cpu_seconds(contender.other()).value_or(0) - there;
+  sample.cpu_here_s = contender.cpu_here_s() - here;
+  sample.cpu_there_s = contender.cpu_there_s() - there;
   Instant begun = workers[0].begun;
   Instant ended = workers[0].ended;
   for (Worker& worker : workers) {
@@ -180,6 +189,8 @@ class Run {
  public:
   Run(const BenchOptions& options, Plan plan)
       : kv_(options.kv),
+        quick_(options.quick),
+        mooncake_python_(options.mooncake),
         plan_(std::move(plan)),
         progress_("bench", 0, options.quiet || options.json) {}
 
@@ -230,12 +241,16 @@ class Run {
       wanted.valkey_port = server_->port();
       wanted.quota = kKvQuota;
       wanted.arena_size = kKvArena;
+      wanted.more_tenants = {{kPutTenant, fmt::format("{}", kPutQuota)}};
+      wanted.flags = {"--grace-ms", "0"};  // nothing but puts makes it rotate
       Outcome<std::unique_ptr<PrivateNode>> node = PrivateNode::start(wanted);
       if (!node) return fail(node.error());
       node_ = std::move(*node);
       add_kv_contenders(contenders_, plan_.lanes,
-                        {kPrivateTenant, node_->key_file(), node_->child().pid()}, peer_port,
-                        peer_->pid());
+                        {kPrivateTenant, kPutTenant, quick_ ? 0 : kPutQuota, node_->key_file(),
+                         node_->child().pid()},
+                        peer_port, peer_->pid());
+      start_mooncake_too();
     }
     add_rdma_contenders(contenders_, plan_.lanes, server_->pid());
     add_valkey_contenders(contenders_, server_->pid());
@@ -248,6 +263,18 @@ class Run {
     }
     if (contenders_.empty()) return fail(kExitUsage, "--only: no such rows");
     return {};
+  }
+
+  void start_mooncake_too() {
+    if (mooncake_python_.empty()) return;
+    const std::uint64_t largest = *std::max_element(plan_.sizes.begin(), plan_.sizes.end());
+    std::string why;
+    const auto store = start_mooncake(mooncake_python_, folder_->path(), largest, why);
+    if (store == nullptr) {
+      fmt::print(stderr, "bench: the mooncake rows are left out: {}\n", why);
+      return;
+    }
+    add_mooncake_contenders(contenders_, store);
   }
 
   Outcome<void> store(const Scene& scene) {
@@ -321,6 +348,8 @@ class Run {
   }
 
   const bool kv_;
+  const bool quick_;
+  const std::string mooncake_python_;
   Plan plan_;
   Progress progress_;
   std::optional<TempFolder> folder_;
@@ -334,6 +363,7 @@ class Run {
 }  // namespace
 
 int run_bench(const BenchOptions& options) {
+  if (options.kv && options.scale) return run_kv_scale(options);
   Outcome<Plan> plan = plan_of(options);
   if (!plan) return report(plan.error(), options.json);
   Outcome<std::vector<Row>> rows = Run(options, std::move(*plan)).all();

@@ -7,10 +7,12 @@
 #pragma once
 
 #include "apps/outcome.h"
+#include "apps/process.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <sys/types.h>
@@ -56,6 +58,14 @@ class Contender {
   // Around the measured ops of a worker, in its thread.
   virtual void enter(unsigned) {}
   virtual void leave(unsigned) {}
+  // Where the ops happen in a process of its own: all of a measurement there, the microseconds of
+  // each. Empty: op() is to be called.
+  virtual Outcome<std::optional<std::vector<double>>> run(double /*seconds*/) {
+    return std::nullopt;
+  }
+  // CPU time used so far at this side and at the far one.
+  virtual double cpu_here_s() const { return cpu_seconds(0).value_or(0); }
+  virtual double cpu_there_s() const { return other_ == 0 ? 0 : cpu_seconds(other_).value_or(0); }
 
  private:
   const Label label_;
@@ -63,14 +73,23 @@ class Contender {
 };
 using Contenders = std::vector<std::unique_ptr<Contender>>;
 
-// The data node and who may read from it.
+// The data node and who may read from it. Puts have a tenant of their own, whose arenas may turn
+// over without taking away what the reads want.
 struct KvAccess {
   std::string tenant;
+  std::string put_tenant;
+  std::uint64_t put_quota = 0;  // of the latter; 0: its arenas are not to be warmed up
   std::string key_file;
   pid_t node = 0;
 };
 void add_kv_contenders(Contenders& out, const std::vector<std::string>& lanes,
                        const KvAccess& access, std::uint16_t peer_port, pid_t peer);
+// Mooncake Store over tcp, by a Python whose environment has it: a master, a process that lends the
+// memory, and one that reads and writes. Null, and `why`, when it cannot be started.
+struct MooncakeStore;
+std::shared_ptr<MooncakeStore> start_mooncake(const std::string& python, const std::string& folder,
+                                              std::uint64_t largest, std::string& why);
+void add_mooncake_contenders(Contenders& out, const std::shared_ptr<MooncakeStore>& store);
 void add_rdma_contenders(Contenders& out, const std::vector<std::string>& lanes, pid_t server);
 void add_valkey_contenders(Contenders& out, pid_t server);
 // `peer_port`: where run_bench_peer() listens.

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 
 namespace farlift::apps {
 
@@ -23,8 +24,13 @@ enum class Lookup { cached, resolve };
 // One client for all workers: what a serving process has.
 class KvContender : public Contender {
  public:
+  KvContender(const std::string& what, const std::string& lane, const KvAccess& access,
+              const std::string& tenant)
+      : Contender({what, lane, "soft", true}, access.node),
+        tenant_(tenant),
+        key_file_(access.key_file) {}
   KvContender(const std::string& what, const std::string& lane, const KvAccess& access)
-      : Contender({what, lane, "soft", true}, access.node), access_(access) {}
+      : KvContender(what, lane, access, access.tenant) {}
 
   void release() override {
     memories_.clear();
@@ -37,8 +43,8 @@ class KvContender : public Contender {
     scene_ = scene;
     KvOptions options;
     options.valkey = {{"127.0.0.1", scene.server_port}};
-    options.tenant = access_.tenant;
-    options.key_file = access_.key_file;
+    options.tenant = tenant_;
+    options.key_file = key_file_;
     options.host_lane = label().lane != "remote";
     options.cache_entries_max = cache_entries;
     options.register_on_demand = false;
@@ -72,7 +78,8 @@ class KvContender : public Contender {
   std::optional<KvClient> client_;
 
  private:
-  const KvAccess access_;
+  const std::string tenant_;
+  const std::string key_file_;
   std::vector<KvMemory> memories_;
 };
 
@@ -159,21 +166,77 @@ class KvMget final : public KvContender {
   std::optional<memory::Mapping> landing_;
 };
 
-// What the provider does without us: one Initiator reads registered memory of the other process.
-class FabricRead final : public Contender {
+// Each worker overwrites a key of its own. The slots of what was are given back by rotations, which
+// the node makes as it goes; where it has to be waited for, that is part of the time.
+class KvPutContender final : public KvContender {
  public:
-  FabricRead(const std::string& lane, std::uint16_t port, pid_t peer)
-      : Contender({"fabric.read", lane, "soft", false}, peer), port_(port) {}
-
-  bool fits(const Scene& scene) const override { return scene.in_flight == 1; }
+  KvPutContender(const std::string& lane, const KvAccess& access)
+      : KvContender("kv.put", lane, access, access.put_tenant), quota_(access.put_quota) {}
 
   Outcome<void> prepare(const Scene& scene) override {
-    scene_ = scene;
+    if (auto up = connect(scene, 1); !up) return up;
+    for (const auto& value : scene.values) {
+      if (auto lent = land_in(value.first(scene.size)); !lent) return lent;
+    }
+    // Once through all arenas, so that no put pays for the first touch of a page.
+    while (warmed_ < 3 * quota_ / 2) {
+      if (auto put = op(0); !put) return put;
+      warmed_ += scene.size;
+    }
+    return {};
+  }
+
+  Outcome<void> op(unsigned worker) override {
+    const Instant limit = clock_.now() + kFullLimit;
+    for (;;) {
+      const KvResult put =
+          client_->put(key(worker), scene_.values[worker].first(scene_.size), KvPutMode::replace);
+      if (put.ok()) return {};
+      if (put.status != KvStatus::full || clock_.now() >= limit)
+        return fail(explain(put, label().what));
+      std::this_thread::yield();
+    }
+  }
+
+ private:
+  static constexpr Duration kFullLimit = std::chrono::seconds(10);
+  const std::uint64_t quota_;
+  const SystemClock clock_;
+  std::uint64_t warmed_ = 0;
+};
+
+// What the provider does without us: one Initiator reads registered memory of the other process,
+// `count` values of it, each to a place of its own.
+class FabricRead final : public Contender {
+ public:
+  FabricRead(const std::string& lane, std::size_t count, std::uint16_t port, pid_t peer)
+      : Contender({count == 1 ? "fabric.read" : fmt::format("fabric.read_{}", count), lane, "soft",
+                   false},
+                  peer),
+        count_(count),
+        port_(port) {}
+
+  bool fits(const Scene& scene) const override {
+    return scene.in_flight == 1 && (count_ == 1 || scene.size * count_ <= kBatchBytesMax);
+  }
+  std::uint64_t bytes_per_op(const Scene& scene) const override { return scene.size * count_; }
+
+  Outcome<void> prepare(const Scene& scene) override {
+    total_ = scene.size * count_;
+    piece_ = std::min(kPushPiece, scene.size);
+    landing_ = scene.scratch[0].first(scene.size);
+    if (count_ > 1) {
+      auto made = memory::Mapping::create(Length(total_), {});
+      if (!made) return fail(kExitFailed, label().what + ": no memory");
+      own_.emplace(std::move(*made));
+      landing_ = own_->bytes().first(total_);
+      std::fill(landing_.begin(), landing_.end(), std::byte{1});
+    }
     Outcome<Socket> socket = Socket::connect(port_);
     if (!socket) return fail(socket.error());
     PeerRequest request;
     request.kind = PeerKind::read;
-    request.size = scene.size;
+    request.size = total_;
     if (auto sent = socket->send_all(std::as_bytes(std::span(&request, 1))); !sent) return sent;
     if (auto got = socket->receive_all(std::as_writable_bytes(std::span(&offer_, 1))); !got)
       return got;
@@ -183,8 +246,7 @@ class FabricRead final : public Contender {
     auto domain = fabric::soft::open_domain(options, clock_);
     if (!domain.ok() || offer_.ok != 1) return fail(kExitFailed, "fabric.read: no domain");
     domain_ = std::move(domain).value();
-    auto registration = domain_->register_memory({scene.scratch[0].first(scene.size), -1, 0},
-                                                 fabric::Access::local);
+    auto registration = domain_->register_memory({landing_, -1, 0}, fabric::Access::local);
     auto initiator = domain_->open_initiator({});
     const auto address =
         fabric::Address::from_bytes(std::span(offer_.endpoint).first(offer_.endpoint_size));
@@ -201,15 +263,14 @@ class FabricRead final : public Contender {
   Outcome<void> op(unsigned) override {
     std::uint64_t posted = 0;
     std::uint64_t done = 0;
-    while (done < scene_.size) {
-      while (posted < scene_.size) {
+    while (done < total_) {
+      while (posted < total_) {
         fabric::Operation operation;
         operation.kind = fabric::OpKind::read;
         operation.peer = peer_;
         operation.key = RKey(offer_.rkey);
         operation.addr = RemoteAddr(offer_.remote_addr + posted);
-        operation.local =
-            scene_.scratch[0].subspan(posted, std::min(kPushPiece, scene_.size - posted));
+        operation.local = landing_.subspan(posted, std::min(piece_, total_ - posted));
         operation.local_registration = registration_.get();
         operation.context = operation.local.size();
         const Status status = initiator_->post(operation);
@@ -235,12 +296,17 @@ class FabricRead final : public Contender {
     registration_.reset();
     domain_.reset();
     socket_.reset();
+    own_.reset();
   }
 
  private:
+  const std::size_t count_;
   const std::uint16_t port_;
   const SystemClock clock_;
-  Scene scene_;
+  std::uint64_t total_ = 0;
+  std::uint64_t piece_ = 0;
+  std::span<std::byte> landing_;
+  std::optional<memory::Mapping> own_;
   PeerOffer offer_;
   std::optional<Socket> socket_;
   std::unique_ptr<fabric::Domain> domain_;
@@ -261,9 +327,12 @@ void add_kv_contenders(Contenders& out, const std::vector<std::string>& lanes,
         std::make_unique<KvGetContender>(lane, KvReadMode::payload_only, Lookup::cached, access));
     out.push_back(
         std::make_unique<KvGetContender>(lane, KvReadMode::framed, Lookup::resolve, access));
-    for (const std::size_t count : {std::size_t{16}, std::size_t{256}})
+    out.push_back(std::make_unique<FabricRead>(lane, 1, peer_port, peer));
+    for (const std::size_t count : {std::size_t{16}, std::size_t{256}}) {
       out.push_back(std::make_unique<KvMget>(lane, count, access));
-    out.push_back(std::make_unique<FabricRead>(lane, peer_port, peer));
+      out.push_back(std::make_unique<FabricRead>(lane, count, peer_port, peer));
+    }
+    out.push_back(std::make_unique<KvPutContender>(lane, access));
   }
 }
 

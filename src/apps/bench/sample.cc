@@ -149,23 +149,24 @@ std::string rows_json(const std::vector<Row>& rows) {
   std::vector<std::string> items;
   items.reserve(rows.size());
   for (const Row& row : rows) {
-    items.push_back(JsonObject()
-                        .text("what", row.label.what)
-                        .text("lane", row.label.lane)
-                        .text("provider", row.label.provider)
-                        .integer("size", static_cast<std::int64_t>(row.size))
-                        .integer("in_flight", row.in_flight)
-                        .boolean("verified", row.label.verified)
-                        .number("gb_per_s", row.gb_per_s)
-                        .number("gb_per_s_low", row.gb_per_s_low)
-                        .number("gb_per_s_high", row.gb_per_s_high)
-                        .number("p50_us", row.p50_us)
-                        .number("p99_us", row.p99_us)
-                        .number("cpu_s_per_gb", row.cpu_s_per_gb)
-                        .number("cpu_client_s_per_gb", row.cpu_here_s_per_gb)
-                        .number("cpu_server_s_per_gb", row.cpu_there_s_per_gb)
-                        .integer("transfers", static_cast<std::int64_t>(row.transfers))
-                        .str());
+    JsonObject item;
+    item.text("what", row.label.what)
+        .text("lane", row.label.lane)
+        .text("provider", row.label.provider)
+        .integer("size", static_cast<std::int64_t>(row.size))
+        .integer("in_flight", row.in_flight)
+        .boolean("verified", row.label.verified)
+        .number("gb_per_s", row.gb_per_s)
+        .number("gb_per_s_low", row.gb_per_s_low)
+        .number("gb_per_s_high", row.gb_per_s_high)
+        .number("p50_us", row.p50_us)
+        .number("p99_us", row.p99_us)
+        .number("cpu_s_per_gb", row.cpu_s_per_gb)
+        .number("cpu_client_s_per_gb", row.cpu_here_s_per_gb)
+        .number("cpu_server_s_per_gb", row.cpu_there_s_per_gb)
+        .integer("transfers", static_cast<std::int64_t>(row.transfers));
+    for (const auto& [name, value] : row.more) item.number(name, value);
+    items.push_back(item.str());
   }
   return json_list(items, true);
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace farlift::apps {
@@ -33,6 +34,7 @@ struct Row {
   double cpu_here_s_per_gb = 0;
   double cpu_there_s_per_gb = 0;
   std::uint64_t transfers = 0;
+  std::vector<std::pair<std::string, double>> more;  // what only some rows can tell
 };
 
 Row summarise(const Label& label, const Scene& scene, const std::vector<Sample>& samples);
