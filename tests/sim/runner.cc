@@ -19,6 +19,7 @@ void say_last_words(int signal) {
 }  // namespace
 
 void set_program(std::string name) { program = std::move(name); }
+const std::string& program_name() { return program; }
 std::string replay_command(std::uint64_t seed) {
   return program + " --seed " + std::to_string(seed) + " --trace";
 }

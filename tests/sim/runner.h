@@ -33,6 +33,7 @@ RunnerReport run_seeds(const RunnerOptions& options);
 std::string replay_command(std::uint64_t seed);
 // Set by main(): how this program was called.
 void set_program(std::string name);
+const std::string& program_name();
 const std::map<std::string, Bugs>& known_bugs();  // by name; empty where none are compiled in
 
 }  // namespace farlift::kv::simulation

@@ -1,6 +1,8 @@
 // The world without planted bugs keeps every invariant.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 #include "tests/sim/runner.h"
 #include "tests/support/long_run.h"
 
@@ -26,6 +28,11 @@ TEST(KvSimulation, P1_to_P17_and_L1_to_L3_hold) {
   options.count = testing::repeats<std::uint64_t>(300, 1'000'000);
   options.limit = std::chrono::seconds(testing::repeats(30, 1200));
   const RunnerReport report = run_seeds(options);
+  std::printf("%llu of %llu seeds in %.0f s; to go on: %s --from %llu --count %llu\n",
+              static_cast<unsigned long long>(report.done),
+              static_cast<unsigned long long>(options.count), report.seconds,
+              program_name().c_str(), static_cast<unsigned long long>(options.from + report.done),
+              static_cast<unsigned long long>(options.count - report.done));
   EXPECT_FALSE(report.failed.has_value())
       << report.what << "\n  repeat: " << replay_command(report.failed.value_or(0));
   EXPECT_GE(report.done, 3u) << "too few seeds to mean anything";

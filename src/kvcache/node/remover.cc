@@ -81,18 +81,30 @@ void Remover::answered(const RemovalPtr& removal, const SlotRef& slot,
   }
 }
 
-Outcome Remover::superseded(Tenant& tenant, const SupersededRequest& request) {
+// Anybody of the tenant may say so, and a quarantined slot that the key still names is unpublished
+// by the next reconcile: the directory decides. Absent, or an older revision, may be a replica that
+// lags; reconcile looks twice.
+void Remover::superseded(Tenant& tenant, const SupersededRequest& request, const Reply& reply) {
   core_.counters.add(Count::superseded_received);
   const SlotRef slot = core_.find(request.location);
-  if (!slot.valid() || slot.arena->owner() != &tenant) return Outcome::ok;  // gone already
+  if (!slot.valid() || slot.arena->owner() != &tenant) return reply(Outcome::ok);  // gone already
   if (slot.slot().version != request.version ||
       !std::ranges::equal(slot.arena->slots().key(slot.index), request.key)) {
-    return Outcome::bad_arg;
+    return reply(Outcome::bad_arg);
   }
-  if (slot.slot().state() == SlotState::published) {
-    slot.arena->slots().quarantine(slot.index, false);
-  }
-  return Outcome::ok;
+  if (slot.slot().state() != SlotState::published) return reply(Outcome::ok);
+  core_.directory().resolve(tenant.name(), {request.key},
+                            core_.guarded([slot, reply](const std::vector<Result<Pair>>& pairs) {
+                              if (pairs.size() != 1 || !pairs[0].ok())
+                                return reply(Outcome::control_down);
+                              if (!slot.valid() || slot.slot().state() != SlotState::published)
+                                return reply(Outcome::ok);
+                              const Bytes there = pairs[0]->descriptor.value_or(Bytes());
+                              if (raw_version(there).rev() <= slot.slot().version.rev())
+                                return reply(Outcome::bad_arg);
+                              slot.arena->slots().quarantine(slot.index, false);
+                              reply(Outcome::ok);
+                            }));
 }
 
 void Remover::stale_seen(Tenant& tenant, const StaleSeenRequest& request, const Reply& reply) {

@@ -23,7 +23,8 @@ class Remover {
   explicit Remover(Core& core) : core_(core) {}
 
   void remove(Tenant& tenant, RemoveRequest request, Reply reply);
-  Outcome superseded(Tenant& tenant, const SupersededRequest& request);
+  // Acts only on what the directory shows too.
+  void superseded(Tenant& tenant, const SupersededRequest& request, const Reply& reply);
   void stale_seen(Tenant& tenant, const StaleSeenRequest& request, const Reply& reply);
 
  private:

@@ -323,7 +323,9 @@ void Sessions::simple(Session& session, const Frame& frame) {
     }
   } else if (frame.type == FrameType::superseded) {
     const auto request = decode_superseded(frame.body);
-    if (request.ok()) outcome = services_.remover.superseded(tenant, *request);
+    if (request.ok()) {
+      return services_.remover.superseded(tenant, *request, outcome_later(session, frame));
+    }
   } else if (frame.type == FrameType::stale_seen) {
     auto request = decode_stale_seen(frame.body);
     if (request.ok()) {
