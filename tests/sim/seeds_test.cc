@@ -21,6 +21,18 @@ TEST(KvSimulation, one_seed_is_one_run) {
   }
 }
 
+// Beyond the ordinary range; each found a fault of the node or of a checker once.
+TEST(KvSimulation, seeds_that_found_something) {
+  for (const std::uint64_t seed : {844u, 2251u, 2417u}) {
+    RunnerOptions options;
+    options.from = seed;
+    options.count = 1;
+    const RunnerReport report = run_seeds(options);
+    EXPECT_FALSE(report.failed.has_value())
+        << report.what << "\n  repeat: " << replay_command(seed);
+  }
+}
+
 // Bounded in time, so that a slow machine runs fewer seeds and not longer; a long run goes on from
 // where the ordinary ones end.
 TEST(KvSimulation, P1_to_P17_and_L1_to_L3_hold) {
