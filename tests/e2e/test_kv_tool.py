@@ -276,5 +276,6 @@ def test_bench_kv_scale_counts_what_it_was_asked_for():
     assert rows["kv.scale_put"]["values"] == 3000 and rows["kv.scale_tenants_put"]["tenants"] == 3
     for row in rows.values():
         assert row["seconds"] > 0 and row["control_worst_us"] >= row["control_p50_us"] >= 0
-    assert rows["kv.scale_put"]["node_bytes_per_value"] < 4096
+    if not os.environ.get("FARLIFT_SANITIZER"):  # its shadow memory counts as the node's
+        assert rows["kv.scale_put"]["node_bytes_per_value"] < 4096
     assert rows["kv.scale_rotate"]["seconds"] <= rows["kv.scale_rotate_and_purge"]["seconds"]
