@@ -16,7 +16,11 @@ constexpr std::uint32_t kNetwork = 0x0a000001;  // 10.0.0.1, one address a domai
 }  // namespace
 
 SimNetwork::State::State(ManualClock& clock, const SimOptions& options)
-    : clock_(clock), options_(options), faults_(options.faults), prng_(options.seed) {
+    : clock_(clock),
+      options_(options),
+      faults_(options.faults),
+      delay_max_(options.delay_max),
+      prng_(options.seed) {
   ASSERT(options.step_bytes_max > 0 && options.in_flight_max > 0 && options.delay_max.count() > 0);
 }
 
@@ -135,8 +139,7 @@ SimNetwork::State::Doom SimNetwork::State::draw_doom() {
 
 void SimNetwork::State::later(Active& active) {
   active.due = clock_.now() +
-               Duration(prng_.below(static_cast<std::uint64_t>(options_.delay_max.count()))) +
-               Duration(1);
+               Duration(prng_.below(static_cast<std::uint64_t>(delay_max_.count()))) + Duration(1);
 }
 
 void SimNetwork::State::post(const std::shared_ptr<Mailbox>& mailbox, const Address& peer,
@@ -396,6 +399,11 @@ void SimNetwork::drop(const Address& target) {
 void SimNetwork::set_faults(const SimFaults& faults) {
   MutexLock lock(state_->mutex);
   state_->set_faults(faults);
+}
+void SimNetwork::set_delay_max(Duration delay) {
+  ASSERT(delay.count() > 0);
+  MutexLock lock(state_->mutex);
+  state_->set_delay_max(delay);
 }
 void SimNetwork::set_observer(SimObserver observer) {
   MutexLock lock(state_->mutex);

@@ -70,6 +70,7 @@ class SimNetwork::State {
   void stop(const Address& target, bool stopped) REQUIRES(mutex);
   void drop(const Address& target) REQUIRES(mutex);
   void set_faults(const SimFaults& faults) noexcept REQUIRES(mutex) { faults_ = faults; }
+  void set_delay_max(Duration delay) noexcept REQUIRES(mutex) { delay_max_ = delay; }
   void set_observer(SimObserver observer) REQUIRES(mutex) { observer_ = std::move(observer); }
   std::size_t moving() const noexcept REQUIRES(mutex) { return operations_.size(); }
   const std::vector<SimEvent>& trace() const noexcept REQUIRES(mutex) { return trace_; }
@@ -121,8 +122,9 @@ class SimNetwork::State {
             std::uint64_t length = 0, Errc code = Errc{}) REQUIRES(mutex);
 
   ManualClock& clock_ GUARDED_BY(mutex);
-  const SimOptions options_;  // but for the faults, see below
+  const SimOptions options_;  // but for the faults and the delay, see below
   SimFaults faults_ GUARDED_BY(mutex);
+  Duration delay_max_ GUARDED_BY(mutex);
   SimObserver observer_ GUARDED_BY(mutex);
   Prng prng_ GUARDED_BY(mutex);
   std::uint32_t next_domain_ GUARDED_BY(mutex) = 0;

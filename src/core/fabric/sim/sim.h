@@ -103,6 +103,7 @@ class SimNetwork {
   void drop(const Address& target);
 
   void set_faults(const SimFaults& faults);  // from now on
+  void set_delay_max(Duration delay);        // above zero; of the steps planned from now on
   void set_observer(SimObserver observer);
 
   // Operations whose bytes may still move, reported or not.
