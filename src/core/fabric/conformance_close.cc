@@ -171,7 +171,8 @@ class FencedWrites {
 TEST_P(FabricConformance, WhatAFenceReturnedFromStaysAsItIs) {
   int cut = 0;
   const int enough = rounds(GetParam(), 24);
-  for (int round = 0; round < enough || (cut == 0 && round < enough * 8); ++round) {
+  const Patience patience;
+  for (int round = 0; round < enough || (cut == 0 && !patience.over()); ++round) {
     FencedWrites writes(GetParam(), round % 2 == 0 ? 1 : 4);
     Prng prng(static_cast<std::uint64_t>(round));
     ASSERT_TRUE(writes.run_until_landed(prng.below(GetParam().bulk_bytes / 2)));

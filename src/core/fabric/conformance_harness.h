@@ -48,6 +48,15 @@ std::uint8_t peek(const std::byte* at) noexcept;
 // Rounds of a repeated case, fewer on slow providers, at least three.
 int rounds(const ConformanceProvider& provider, int at_full_speed) noexcept;
 
+// For cases that must catch an operation in the middle: on a busy machine many rounds catch none.
+class Patience {
+ public:
+  bool over() const { return std::chrono::steady_clock::now() - begin_ > std::chrono::seconds(20); }
+
+ private:
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
 class FabricConformance : public ::testing::TestWithParam<ConformanceProvider> {};
 class FabricProcessConformance : public ::testing::TestWithParam<ConformanceProvider> {};
 
