@@ -182,9 +182,14 @@ void Rogue::write(Contact& contact, Push& push, Bytes& from, std::uint64_t conte
 // through it is not what was written, which no fence can help; the checksum tells (decision 0021).
 bool Rogue::stuck(const Record& record) const {
   const auto& open = world_.registry().open;
-  return std::any_of(open.begin(), open.end(), [&](const Held& held) {
-    const auto& keys = record.descriptor.rkeys;
-    return held.close_failed && std::find(keys.begin(), keys.end(), held.key) != keys.end();
+  const auto& keys = record.descriptor.rkeys;
+  const auto& nodes = world_.nodes();
+  return std::any_of(nodes.begin(), nodes.end(), [&](const auto& node) {
+    return node->alive() && node->incarnation() == record.descriptor.location.incarnation &&
+           std::any_of(open.begin(), open.end(), [&](const Held& held) {
+             return held.close_failed && held.party == node->name && held.life == node->life &&
+                    std::find(keys.begin(), keys.end(), held.key) != keys.end();
+           });
   });
 }
 
