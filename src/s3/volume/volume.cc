@@ -321,7 +321,8 @@ VolumeStats Volume::stats() const {
   out.size = Length(image_.covered);
   out.garbage = Length(image_.garbage);
   out.revision = generation_->super.revision;
-  out.writable = writable_ && generation_->sync.health().ok();
+  out.sync_failed = !generation_->sync.health().ok();
+  out.writable = writable_ && !out.sync_failed;
   out.syncs = generation_->sync.syncs();
   out.damaged = damaged_;
   out.unindexed = image_.covered - std::min(saved_, image_.covered);

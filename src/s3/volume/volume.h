@@ -74,7 +74,7 @@ class Needle {
   // Fills `into` with the data from `offset`, each byte checked, and returns the CRC of `into`.
   // out_of_range; checksum: the data is damaged, `into` is then undefined.
   Result<Crc32c> read(Offset offset, std::span<std::byte> into) const;
-  // Reads all of the data once and compares. Cheap when it was done since the start.
+  // Reads all of the data, now, and compares.
   Status verify() const;
   Result<NeedleMeta> meta() const;
 
@@ -115,6 +115,7 @@ struct VolumeStats {
   Length garbage;  // what compaction would give back
   std::uint16_t revision = 0;
   bool writable = false;
+  bool sync_failed = false;  // compact() heals it
   std::uint64_t syncs = 0;
   std::uint64_t damaged = 0;    // seen at the start or by a read
   std::uint64_t unindexed = 0;  // bytes that the index file does not cover
