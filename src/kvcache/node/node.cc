@@ -237,9 +237,9 @@ std::vector<int> NodeImpl::wait_fds() const {
 }
 
 Instant NodeImpl::next_deadline() const {
-  Instant next =
-      std::min({core_.timers.next(), pulls_.next_deadline(), announcer_.next_deadline(),
-                rotation_.next_deadline(), reconcile_.next_deadline(), evictor_.next_deadline()});
+  Instant next = std::min({core_.timers.next(), pulls_.next_deadline(), peers_.next_deadline(),
+                           announcer_.next_deadline(), rotation_.next_deadline(),
+                           reconcile_.next_deadline(), evictor_.next_deadline()});
   for (const auto& tenant : core_.tenants) {
     if (tenant->needs_polling()) next = std::min<Instant>(next, core_.now() + kPollEvery);
   }

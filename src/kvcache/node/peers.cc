@@ -178,6 +178,17 @@ bool Peers::step() {
   return moved;
 }
 
+Instant Peers::next_deadline() const noexcept {
+  if (!refused_.empty()) return core_.now();
+  Instant next = Instant::max();
+  for (const auto& [key, peer] : peers_) {
+    const bool ready = peer.state == State::ready;
+    if (ready && !peer.waiting.empty()) return core_.now();
+    next = std::min(next, ready && peer.sent.empty() ? peer.idle_since + kIdleMax : peer.until);
+  }
+  return next;
+}
+
 // The callbacks run in the next step: they may call again, and this peer is about to go.
 void Peers::fail(Peer& peer, Error why) {
   if (why.code != Errc::closed) {

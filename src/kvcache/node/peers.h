@@ -33,6 +33,7 @@ class Peers {
   // Best effort; dropped when the peer proves to be of another incarnation.
   void superseded(Tenant& tenant, const Location& location, Version version, ByteView key);
   bool step();
+  Instant next_deadline() const noexcept;
   // A tenant's endpoints changed: what was said in HELLO is no longer true.
   void drop(const Tenant& tenant);
 
