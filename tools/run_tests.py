@@ -208,6 +208,29 @@ def run_fuzz(options, env, tally):
         tally.failed.append(f"fuzz: ended with status {status} (see {log})")
 
 
+def run_simulation(options, env, tally):
+    """The cache's simulation, many seeds on all cores. What the time did not suffice for counts as skipped."""
+    program = os.path.join(options.build, "tests", "sim", "kvcache_sim_test")
+    title = f"simulation of {options.seeds} seeds"
+    print(f"-- {title}, for {options.seed_seconds} s at most", flush=True)
+    status, lines = None, []
+    command = [program, "--from", "1", "--count", str(options.seeds), "--seconds", str(options.seed_seconds),
+               "--jobs", str(options.jobs), "--progress", "60"]
+    for line in stream(command, env, os.path.join(options.build, "simulation.log")):
+        if isinstance(line, int):
+            status = line
+        elif not re.match(r" *\d+ (get|put|remove|rogue|strike)", line):
+            print("   " + line, flush=True)
+            lines.append(line)
+    left = next((line for line in lines if re.match(r"\d+ remain", line)), None)
+    if status != 0:
+        tally.failed.append(f"{title}: " + next((line for line in lines if line.startswith("seed ")), f"status {status}"))
+    elif left:
+        tally.skipped.append((title, left))
+    else:
+        tally.passed += 1
+
+
 def preload_of(options):
     """What a Python or server binary built without the sanitizer must load first."""
     library = {"asan": "libasan.so", "tsan": "libtsan.so"}.get(options.preset)
@@ -361,6 +384,8 @@ def main():
     parser.add_argument("--mode", choices=["normal", "quick", "long", "full"], default="normal")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="")
+    parser.add_argument("--seeds", type=int, default=1_000_000, help="of the simulation, in long runs")
+    parser.add_argument("--seed-seconds", type=int, default=10_800, help="for them, at most")
     parser.add_argument("--fuzz-build", default="", help="run the fuzz targets of this build, too")
     parser.add_argument("--fuzz-seconds", type=int, default=60)
     options = parser.parse_args()
@@ -395,6 +420,8 @@ def main():
                 run_lmcache(options, env, work, tally)
         if options.fuzz_build:
             run_fuzz(options, env, tally)
+        if options.mode in ("long", "full") and options.preset == "release" and not options.only:
+            run_simulation(options, env, tally)
         reap_left_behind(tally)
         reports.collect(tally)
         remove_left_behind(work, shared_before, tally)

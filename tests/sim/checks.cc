@@ -3,8 +3,18 @@
 #include "kvcache/wire/names.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace farlift::kv::simulation {
+
+namespace {
+
+// As std::ranges::equal, which goes byte by byte.
+bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
+}  // namespace
 
 using fabric::sim::SimAccess;
 using node::ArenaState;
@@ -20,12 +30,11 @@ bool Checks::inside(std::span<const std::byte> part, std::span<const std::byte> 
 Checks::Found Checks::find_arena(std::span<const std::byte> bytes) const {
   for (const auto& party : world_.nodes()) {
     if (!party->alive()) continue;
-    for (std::uint32_t id = 1;; ++id) {
+    for (std::uint32_t id = 1; id <= party->probe->arena_count(); ++id) {
       const auto memory = party->probe->memory(ArenaId(id));
-      if (memory.empty()) break;
       if (!inside(bytes, memory)) continue;
-      const ArenaView view = party->probe->arenas().at(id - 1);
-      return {party.get(), ArenaId(id), view.gen, view.state,
+      const auto [gen, state] = party->probe->phase(ArenaId(id));
+      return {party.get(), ArenaId(id), gen, state,
               static_cast<std::size_t>(bytes.data() - memory.data())};
     }
   }
@@ -142,8 +151,8 @@ void Checks::moving(const SimAccess& access) {
   const bool pull = access.kind == fabric::OpKind::read;
   const auto target = pull ? access.local : access.remote;
   if (const Found into = find_arena(target); into.party != nullptr) {
-    const auto slots = into.party->probe->slots(into.arena);
-    const SlotView* slot = slot_at(slots, into, target);
+    into.party->probe->look(into.arena, slots_);
+    const SlotView* slot = slot_at(slots_, into, target);
     if (slot == nullptr || slot->state != SlotState::reserved || (!pull && !slot->granted)) {
       world_.ledger().fail("P2: bytes land in node memory outside a reserved slot, " +
                            into.party->name);
@@ -175,7 +184,10 @@ void Checks::after_step() {
 void Checks::nodes() {
   for (const auto& party : world_.nodes()) {
     if (!party->alive()) continue;
-    for (const ArenaView& view : party->probe->arenas()) arena(*party, view);
+    for (std::uint32_t id = 1; id <= party->probe->arena_count(); ++id) {
+      party->probe->look(ArenaId(id), view_);
+      arena(*party, view_);
+    }
   }
   disjoint();
 }
@@ -189,9 +201,9 @@ void Checks::arena(NodeParty& party, const ArenaView& view) {
       world_.ledger().fail("P6: an arena's key was an arena's key before, " + party.name);
     }
   }
-  const auto list = party.probe->slots(view.id);
-  registrations(party, view, list);
-  if (!view.keys.empty() && view.state != ArenaState::lost) slots(party, view, list);
+  party.probe->look(view.id, slots_);
+  registrations(party, view, slots_);
+  if (!view.keys.empty() && view.state != ArenaState::lost) slots(party, view, slots_);
 }
 
 void Checks::slots(NodeParty& party, const ArenaView& view, const std::vector<SlotView>& list) {
@@ -215,8 +227,7 @@ void Checks::slot(NodeParty& party, const SlotView& slot) {
   if (last == nullptr) {
     return world_.ledger().fail("P4: a sealed slot that was never offered, " + party.name);
   }
-  if (!std::ranges::equal(last->header, slot.header) ||
-      !std::ranges::equal(last->payload, slot.payload)) {
+  if (!same(last->header, slot.header) || !same(last->payload, slot.payload)) {
     world_.ledger().fail("P2: a sealed slot changed: " + text_of(Name(last->tenant, last->key)) +
                          " at " + text_of(l));
   }
@@ -303,49 +314,58 @@ void Checks::disjoint() {
 }
 
 void Checks::directory_changed() {
-  directory_.clear();
+  for (Watched& one : watched_) one.before.reset();
+  revision_ = 0;
   directory();
 }
 
 // P11: what disappears was unpublished by its location.
 void Checks::directory() {
-  for (std::uint32_t t = 0; t < world_.plan().tenants; ++t) {
-    for (std::uint32_t k = 0; k < world_.plan().keys; ++k) {
-      const Name name(world_.tenant(t), world_.key(k));
-      auto now = world_.valkey().state().get(descriptor_name(name.first, name.second));
-      const auto before = directory_.find(name);
-      if (!now && before != directory_.end()) {
-        const auto old = decode_descriptor(before->second);
-        if (old.ok() && !world_.ledger().may_vanish(name, old->location)) {
-          world_.ledger().fail("P11: " + text_of(name) + " at " + text_of(old->location) +
-                               " vanished though nobody unpublished this location");
-        }
-        directory_.erase(before);
-      } else if (now) {
-        directory_[name] = std::move(*now);
+  if (watched_.empty()) {
+    for (std::uint32_t t = 0; t < world_.plan().tenants; ++t) {
+      for (std::uint32_t k = 0; k < world_.plan().keys; ++k) {
+        const Name name(world_.tenant(t), world_.key(k));
+        watched_.push_back({name, descriptor_name(name.first, name.second), std::nullopt});
       }
+    }
+  }
+  const sim::ValkeyState& state = world_.valkey().state();
+  if (state.revision() == revision_ && world_.clock().now() < expires_) return;
+  revision_ = state.revision();
+  expires_ = Instant::max();
+  for (Watched& one : watched_) {
+    const auto [now, expires] = state.look(one.descriptor);
+    expires_ = std::min(expires_, expires);
+    if (now == nullptr && one.before) {
+      const auto old = decode_descriptor(*one.before);
+      if (old.ok() && !world_.ledger().may_vanish(one.name, old->location)) {
+        world_.ledger().fail("P11: " + text_of(one.name) + " at " + text_of(old->location) +
+                             " vanished though nobody unpublished this location");
+      }
+      one.before.reset();
+    } else if (now != nullptr && one.before != *now) {
+      one.before = *now;
     }
   }
 }
 
 void Checks::lane_quiet(const ClientParty& client, const Lane& lane) {
   for (const Area& area : lane.areas) {
-    const std::byte guard{0x5a};
-    const auto wrong = [&](std::span<const std::byte> part) {
-      return std::ranges::any_of(part, [&](std::byte b) { return b != guard; });
-    };
-    if (wrong(area.whole.first(Area::kGuard)) || wrong(area.whole.last(Area::kGuard))) {
+    static const Bytes guard(Area::kGuard, std::byte{0x5a});
+    if (!same(area.whole.first(Area::kGuard), guard) ||
+        !same(area.whole.last(Area::kGuard), guard)) {
       world_.ledger().fail("P13: the guards around a destination of " + client.name + " changed");
     }
-    if (!area.busy && !area.quiet.empty() && !std::ranges::equal(area.quiet, area.inner())) {
+    if (!area.busy && !area.quiet.empty() && !same(area.quiet, area.inner())) {
       world_.ledger().fail("P13: a destination of " + client.name + " changed after its report");
     }
   }
 }
 
 void Checks::end_of_calm_world() {
-  for (const auto& [name, bytes] : directory_) {
-    const auto found = decode_descriptor(bytes);
+  for (const Watched& one : watched_) {
+    if (!one.before) continue;
+    const auto found = decode_descriptor(*one.before);
     if (!found.ok()) continue;
     for (const auto& party : world_.nodes()) {
       if (!party->alive() || party->incarnation() != found->location.incarnation) continue;

@@ -62,8 +62,17 @@ class Checks {
   using Life = std::pair<std::string, std::uint64_t>;
   std::map<std::pair<Life, std::size_t>, std::map<RKey, std::pair<ArenaId, ArenaGen>>> arena_keys_;
   std::map<std::pair<Life, std::size_t>, std::vector<std::pair<RKey, const std::byte*>>> grants_;
-  std::map<Name, Bytes> directory_;
+  struct Watched {
+    Name name;
+    std::string descriptor;  // its key in the directory
+    std::optional<Bytes> before;
+  };
+  std::vector<Watched> watched_;
+  std::uint64_t revision_ = 0;  // of the directory, when it was looked at
+  Instant expires_{};           // and may have changed by itself
   std::uint64_t ticks_ = 0;
+  node::ArenaView view_;               // used again and again
+  std::vector<node::SlotView> slots_;  // so is this
 };
 
 }  // namespace farlift::kv::simulation

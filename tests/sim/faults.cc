@@ -238,28 +238,28 @@ void Faults::rotate() {
   if (!node.alive() || node.paused) return;
   const auto arenas = node.probe->arenas().size();
   if (arenas > 0)
-    (void)node.node->rotate(ArenaId(static_cast<std::uint32_t>(1 + world_.prng().below(arenas))));
+    (void)node.poke().rotate(ArenaId(static_cast<std::uint32_t>(1 + world_.prng().below(arenas))));
 }
 void Faults::rotate_all() {
   NodeParty& node = any_node();
-  if (node.alive() && !node.paused) node.node->rotate_all();
+  if (node.alive() && !node.paused) node.poke().rotate_all();
 }
 void Faults::hand_over() {
   NodeParty& node = any_node();
   if (!node.alive() || node.paused) return;
   const auto arenas = node.probe->arenas();
   if (arenas.empty()) return;
-  (void)node.probe->hand_over(arenas[world_.prng().below(arenas.size())].id,
-                              world_.tenant(world_.prng().below(world_.plan().tenants)));
+  (void)node.poke_probe().hand_over(arenas[world_.prng().below(arenas.size())].id,
+                                    world_.tenant(world_.prng().below(world_.plan().tenants)));
 }
 void Faults::drain() {
   NodeParty& node = any_node();
   if (!node.alive() || node.paused) return;
-  node.node->drain();
+  node.poke().drain();
 }
 void Faults::reconcile() {
   NodeParty& node = any_node();
-  if (node.alive() && !node.paused) node.probe->reconcile_now();
+  if (node.alive() && !node.paused) node.poke_probe().reconcile_now();
 }
 
 }  // namespace farlift::kv::simulation

@@ -2,15 +2,17 @@
 // range of them.
 //
 //   kvcache_sim_test --seed 17 --trace         repeats one seed and tells what happens
-//   kvcache_sim_test --from 5000 --count 100000 --seconds 3600
+//   kvcache_sim_test --from 5000 --count 100000 --seconds 3600 --jobs 0    on all cores
 //   kvcache_sim_planted_test --bug constant_key --count 1000
 #include "core/base/log.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "tests/sim/runner.h"
 
@@ -19,9 +21,11 @@ namespace {
 using namespace farlift::kv::simulation;
 
 int usage(const char* program) {
-  std::fprintf(stderr,
-               "usage: %s [--seed N] [--from N] [--count N] [--seconds N] [--trace] [--bug NAME]\n",
-               program);
+  std::fprintf(
+      stderr,
+      "usage: %s [--seed N] [--from N] [--count N] [--seconds N] [--jobs N] [--progress N] "
+      "[--trace] [--print] [--bug NAME]\n",
+      program);
   for (const auto& [name, bugs] : known_bugs()) std::fprintf(stderr, "  bug %s\n", name.c_str());
   return 2;
 }
@@ -31,10 +35,7 @@ int run(const RunnerOptions& options) {
   for (const auto& [what, count] : report.tally) {
     std::printf("%8llu %s\n", static_cast<unsigned long long>(count), what.c_str());
   }
-  std::printf("%llu seeds from %llu, %llu steps, %.1f s\n",
-              static_cast<unsigned long long>(report.done),
-              static_cast<unsigned long long>(options.from),
-              static_cast<unsigned long long>(report.steps), report.seconds);
+  std::printf("%s\n", progress_line(options, report).c_str());
   if (!report.failed) {
     std::printf("no violation; go on with --from %llu\n",
                 static_cast<unsigned long long>(options.from + report.done));
@@ -55,23 +56,29 @@ int main(int argc, char** argv) {
   bool own = false;
   for (int i = 1; i < argc; ++i) {
     const auto is = [&](const char* name) { return std::strcmp(argv[i], name) == 0; };
-    if (is("--trace")) {
-      options.trace = true;
+    if (is("--trace") || is("--print")) {
+      (is("--trace") ? options.trace : options.print) = true;
       continue;
     }
-    const bool known =
-        is("--seed") || is("--from") || is("--count") || is("--seconds") || is("--bug");
+    const bool known = is("--seed") || is("--from") || is("--count") || is("--seconds") ||
+                       is("--bug") || is("--jobs") || is("--progress");
     if (!known) continue;  // GoogleTest's
     if (i + 1 == argc) return usage(argv[0]);
     const char* const value = argv[i + 1];
+    const auto number = std::strtoull(value, nullptr, 10);
     if (is("--bug")) {
       const auto at = known_bugs().find(value);
       if (at == known_bugs().end()) return usage(argv[0]);
       options.bugs = at->second;
     } else if (is("--seconds")) {
-      options.limit = std::chrono::seconds(std::strtoull(value, nullptr, 10));
+      options.limit = std::chrono::seconds(number);
+    } else if (is("--progress")) {
+      options.report_every = std::chrono::seconds(number);
+    } else if (is("--jobs")) {
+      options.jobs = number > 0 ? static_cast<std::uint32_t>(number)
+                                : std::max(1u, std::thread::hardware_concurrency());
     } else {
-      (is("--count") ? options.count : options.from) = std::strtoull(value, nullptr, 10);
+      (is("--count") ? options.count : options.from) = number;
     }
     own = true;
     ++i;

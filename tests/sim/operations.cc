@@ -2,6 +2,7 @@
 #include "core/base/assert.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "tests/sim/checks.h"
@@ -13,10 +14,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
+// Not what a value is made of, nor what was there before: two bytes in a row are equal.
 void fill(Area& area, std::uint64_t with) {
-  Prng prng(with);
   const auto inner = area.inner();
-  for (std::byte& b : inner) b = static_cast<std::byte>(prng.next());
+  if (!inner.empty()) std::memset(inner.data(), static_cast<int>(with & 0xFF), inner.size());
 }
 
 }  // namespace
@@ -82,9 +83,9 @@ void World::start_put(ClientParty& client, Lane& lane, PutRequest request, const
            std::to_string(bytes.size());
   });
   const Version expected = request.mode == PutMode::if_version ? request.expected : Version();
-  client.client->put(std::move(request), [this, &client, &lane, expected, key = request.key,
-                                          life = client.life,
-                                          done = std::move(done)](const PutResult& result) {
+  client.poke().put(std::move(request), [this, &client, &lane, expected, key = request.key,
+                                         life = client.life,
+                                         done = std::move(done)](const PutResult& result) {
     if (life != client.life) return;
     Area& from = lane.source();
     from.busy = lane.busy = false;
@@ -127,7 +128,7 @@ void World::start_gets(ClientParty& client, Lane& lane, std::vector<GetRequest> 
     lane.doing += " " + text_of({client.tenant, area.key});
   }
   trace([&] { return client.name + " " + lane.doing; });
-  client.client->mget(
+  client.poke().mget(
       std::move(requests), [this, &client, &lane, modes, life = client.life,
                             each = std::move(each)](const std::vector<GetResult>& results) {
         if (life != client.life) return;
@@ -171,7 +172,7 @@ void World::start_remove(ClientParty& client, Lane& lane) {
   lane.busy = true;
   lane.doing = "remove " + text_of({client.tenant, name});
   trace([&] { return client.name + " " + lane.doing; });
-  client.client->remove(
+  client.poke().remove(
       name, version, [this, &client, &lane, life = client.life](Client::Removed r) {
         if (life != client.life) return;
         lane.busy = false;
@@ -197,16 +198,16 @@ void World::start_look(ClientParty& client, Lane& lane) {
   switch (prng_.below(4)) {
     case 0:
       lane.doing = "write_group";
-      return client.client->write_group("g", prng_.below(9), keys,
-                                        [over](const Client::Group&) { over(); });
+      return client.poke().write_group("g", prng_.below(9), keys,
+                                       [over](const Client::Group&) { over(); });
     case 1:
       lane.doing = "read_group";
-      return client.client->read_group("g", [over](const Client::Group&) { over(); });
+      return client.poke().read_group("g", [over](const Client::Group&) { over(); });
     case 2:
       lane.doing = "stat";
-      return client.client->stat(keys[0], [over](const GetResult&) { over(); });
+      return client.poke().stat(keys[0], [over](const GetResult&) { over(); });
     default:
-      return client.client->exists(keys, [over](const std::vector<bool>&) { over(); });
+      return client.poke().exists(keys, [over](const std::vector<bool>&) { over(); });
   }
 }
 
@@ -236,7 +237,7 @@ GetResult World::get(ClientParty& client, std::size_t lane, const Bytes& key, Re
 
 Outcome World::remove(ClientParty& client, const Bytes& key) {
   const auto outcome = std::make_shared<std::optional<Outcome>>();
-  client.client->remove(key, {}, [outcome](Client::Removed r) { *outcome = r.outcome; });
+  client.poke().remove(key, {}, [outcome](Client::Removed r) { *outcome = r.outcome; });
   if (!until([&] { return outcome->has_value(); }, 300s)) {
     ledger_.fail("L1: a remove is not reported");
   }

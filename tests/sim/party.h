@@ -31,6 +31,23 @@ class PartyClock final : public Clock {
   Duration ahead_{};
 };
 
+// When a party has to be stepped, as the loop of a process decides it: its own deadline, something
+// for it, or a call from outside. A deadline that comes too late thus shows as a stall (L1, L2).
+class Wakefulness {
+ public:
+  void stir() { stirred_ = true; }
+  bool due(Instant now) const { return stirred_ || now >= deadline_; }
+  template <class Stepped>
+  void stepped(bool moved, const Stepped& it) {
+    stirred_ = moved;
+    if (!moved) deadline_ = it.next_deadline();
+  }
+
+ private:
+  bool stirred_ = true;
+  Instant deadline_{};
+};
+
 struct NodeParty {
   NodeParty(const Clock& base, std::string its_name, NodeId its_id)
       : clock(base), name(std::move(its_name)), id(its_id) {}
@@ -45,7 +62,17 @@ struct NodeParty {
   std::unique_ptr<Environment> environment;
   std::unique_ptr<Node> node;
   node::NodeProbe* probe = nullptr;
+  Wakefulness wake;
 
+  // To call what is no part of step().
+  Node& poke() {
+    wake.stir();
+    return *node;
+  }
+  node::NodeProbe& poke_probe() {
+    wake.stir();
+    return *probe;
+  }
   bool alive() const { return node != nullptr; }
   Incarnation incarnation() const { return node->incarnation(); }
 };
@@ -88,7 +115,12 @@ struct ClientParty {
   std::unique_ptr<Environment> environment;
   std::unique_ptr<Client> client;
   std::unique_ptr<LandingMemory> landing;
+  Wakefulness wake;
 
+  Client& poke() {
+    wake.stir();
+    return *client;
+  }
   void end() {
     client.reset();  // reports what is left; then nothing touches the memory
     landing.reset();

@@ -105,14 +105,16 @@ Plan Plan::of(std::uint64_t seed) {
   plan.faults.rotate_all = weight(prng, 3);
   plan.faults.hand_over = plan.tenants > 1 ? weight(prng) : 0;
   plan.faults.reconcile = weight(prng, 3);
+  plan.spin = prng.chance(1, 8);
   return plan;
 }
 
 std::string Plan::describe() const {
   std::ostringstream out;
-  out << "seed " << seed << (calm ? " calm" : "") << " nodes " << nodes << " clients " << clients
-      << " tenants " << tenants << " lanes " << lanes << " keys " << keys << " rails " << rails
-      << " fence " << fabric::to_string(fence) << " operations " << operations;
+  out << "seed " << seed << (calm ? " calm" : "") << (spin ? " spin" : "") << " nodes " << nodes
+      << " clients " << clients << " tenants " << tenants << " lanes " << lanes << " keys " << keys
+      << " rails " << rails << " fence " << fabric::to_string(fence) << " operations "
+      << operations;
   return out.str();
 }
 

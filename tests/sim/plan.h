@@ -43,6 +43,7 @@ struct Plan {
   bool rogue = true;                 // a client that breaks every rule it can
   bool pushes = true;
   bool deletes = true;
+  bool spin = false;  // everybody is stepped in every turn, as by loops that never wait
   FaultWeights faults;
 
   static Plan of(std::uint64_t seed);

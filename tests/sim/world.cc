@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <poll.h>
 #include <utility>
 
 #include "tests/sim/checks.h"
@@ -18,6 +20,12 @@ namespace {
 
 constexpr std::uint64_t kArena = 64 << 10;
 constexpr std::byte kGuardByte{0x5a};
+
+bool readable(const std::vector<int>& fds) {
+  std::vector<pollfd> polled;
+  for (const int fd : fds) polled.push_back({fd, POLLIN, 0});
+  return !polled.empty() && ::poll(polled.data(), polled.size(), 0) > 0;
+}
 
 fabric::sim::SimOptions fabric_of(const Plan& plan) { return plan.fabric; }
 
@@ -76,9 +84,7 @@ Bytes World::value(std::size_t length) {
   Prng prng(next_value_++);
   for (std::size_t at = 0; at < length; at += 8) {
     const std::uint64_t word = prng.next();
-    for (std::size_t i = at; i < std::min(length, at + 8); ++i) {
-      bytes[i] = static_cast<std::byte>(word >> (8 * (i - at)));
-    }
+    std::memcpy(bytes.data() + at, &word, std::min(length - at, sizeof word));
   }
   return bytes;
 }
@@ -151,6 +157,7 @@ void World::start_node(NodeParty& party) {
   auto made = Node::create(*party.environment, std::move(options), &why);
   if (!made.ok()) return ledger_.fail("a node does not start: " + why);
   party.node = std::move(made).value();
+  party.wake.stir();
   party.probe = &node::probe(*party.node);
   trace([&] { return party.name + " is up, life " + std::to_string(party.life); });
   checks_->started(party);
@@ -211,7 +218,29 @@ void World::start_client(ClientParty& party) {
   auto made = Client::create(*party.environment, std::move(options), &why);
   if (!made.ok()) return ledger_.fail("a client does not start: " + why);
   party.client = std::move(made).value();
+  party.wake.stir();
   party.landing = party.client->register_memory(party.memory).value();
+}
+
+// As the loop of a process does it: nobody is stepped who has nothing to do. Now and then one is
+// all the same, to see that this is so; else a real loop would wait where there is work.
+template <class Party, class Stepped>
+bool World::step_party(Party& party, Stepped& it) {
+  constexpr int kSample = 16;
+  constexpr Duration kPolled = 1ms;  // rails without a descriptor
+  const Instant now = party.clock.now();
+  const bool awake = plan_.spin || party.wake.due(now) || network_.ready(party.name) ||
+                     valkey_.ready(party.name) || party.transport->step();
+  // (Where something moves in the fabric a poll may end it.)
+  if (!awake && (network_.moving() > 0 || ++naps_ % kSample != 0)) return false;
+  const bool told = awake || party.wake.due(now + kPolled) || readable(it.wait_fds());
+  const bool moved = it.step();
+  if (moved && !told) {
+    ledger_.fail("wake: " + party.name +
+                 " had something to do, and neither its deadline nor a descriptor told");
+  }
+  party.wake.stepped(moved, it);
+  return moved;
 }
 
 bool World::step_parties() {
@@ -223,15 +252,17 @@ bool World::step_parties() {
     if (prng_.chance(1, 16)) continue;  // it gets no time for a while
     bool moved = false;
     if (i < nodes_.size()) {
-      moved = nodes_[i]->alive() && !nodes_[i]->paused && nodes_[i]->node->step();
+      moved = nodes_[i]->alive() && !nodes_[i]->paused && step_party(*nodes_[i], *nodes_[i]->node);
     } else if (i < nodes_.size() + clients_.size()) {
-      moved = clients_[i - nodes_.size()]->client->step();
+      ClientParty& client = *clients_[i - nodes_.size()];
+      moved = step_party(client, *client.client);
     } else {
       moved = rogues_[i - nodes_.size() - clients_.size()]->step();
     }
     ++steps_;
     if (moved) checks_->after_step();
     any = any || moved;
+    if (network_.moving() > 0 && prng_.chance(1, 2)) any = network_.step() || any;
   }
   return any;
 }
@@ -365,7 +396,7 @@ bool World::reclaimed() const {
 // L2: what is quarantined becomes free when rotations go on.
 void World::reclaim() {
   for (int i = 0; i < 12 && !ledger_.failure(); ++i) {
-    for (const auto& node : nodes_) node->node->rotate_all();
+    for (const auto& node : nodes_) node->poke().rotate_all();
     if (until([&] { return reclaimed(); }, 90s)) break;
     if (i == 11) ledger_.fail("L2: slots stay quarantined in a healed world");
   }

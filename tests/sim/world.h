@@ -99,6 +99,8 @@ class World {
  private:
   friend class Faults;
   bool step_parties();
+  template <class Party, class Stepped>
+  bool step_party(Party& party, Stepped& it);
   void advance();
   void start_operations();
   void start_operation(ClientParty& client, Lane& lane);
@@ -137,6 +139,7 @@ class World {
   bool peace_ = false;  // healed: nothing strikes any more
   std::uint64_t steps_ = 0;
   std::uint64_t lives_ = 0;
+  std::uint64_t naps_ = 0;
   std::uint64_t heard_ = 0;  // mixed outcomes, for the fingerprint
 };
 

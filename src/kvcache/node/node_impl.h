@@ -31,8 +31,10 @@ class NodeImpl final : public Node, public NodeProbe {
   void rotate_all() override;
   std::vector<std::pair<std::string, std::uint64_t>> stats() const override;
 
-  std::vector<ArenaView> arenas() const override;
-  std::vector<SlotView> slots(ArenaId arena) const override;
+  std::size_t arena_count() const override { return core_.arenas.size(); }
+  void look(ArenaId arena, ArenaView& into) const override;
+  void look(ArenaId arena, std::vector<SlotView>& into) const override;
+  std::pair<ArenaGen, ArenaState> phase(ArenaId arena) const override;
   std::span<std::byte> memory(ArenaId arena) const override;
   std::byte* at(const Location& location) const override;
   bool hand_over(ArenaId arena, const std::string& tenant) override;

@@ -36,9 +36,24 @@ struct SlotView {
 class NodeProbe {
  public:
   virtual ~NodeProbe() = default;
-  virtual std::vector<ArenaView> arenas() const = 0;
+  std::vector<ArenaView> arenas() const {
+    std::vector<ArenaView> views(arena_count());
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      look(ArenaId(static_cast<std::uint32_t>(i + 1)), views[i]);
+    }
+    return views;
+  }
   // Of an arena of the current generation, in ascending order.
-  virtual std::vector<SlotView> slots(ArenaId arena) const = 0;
+  std::vector<SlotView> slots(ArenaId arena) const {
+    std::vector<SlotView> views;
+    look(arena, views);
+    return views;
+  }
+  // The same into views that are used again. Arenas are numbered from 1.
+  virtual std::size_t arena_count() const = 0;
+  virtual void look(ArenaId arena, ArenaView& into) const = 0;
+  virtual void look(ArenaId arena, std::vector<SlotView>& into) const = 0;
+  virtual std::pair<ArenaGen, ArenaState> phase(ArenaId arena) const = 0;
   // The arena's bytes, to corrupt or to watch.
   virtual std::span<std::byte> memory(ArenaId arena) const = 0;
   // The header's first byte, when the location is of this incarnation and in use.

@@ -73,39 +73,39 @@ StatReply NodeImpl::stat_for(const Tenant& tenant) const {
   return reply;
 }
 
-std::vector<ArenaView> NodeImpl::arenas() const {
-  std::vector<ArenaView> views;
-  for (const auto& arena : core_.arenas) {
-    const Slots& slots = arena->slots();
-    ArenaView& view = views.emplace_back();
-    view.id = arena->id();
-    view.gen = arena->gen();
-    view.state = arena->state();
-    view.tenant = arena->owner()->name();
-    view.free = slots.count(SlotState::free);
-    view.reserved = slots.count(SlotState::reserved);
-    view.sealed = slots.count(SlotState::sealed);
-    view.published = slots.count(SlotState::published);
-    view.quarantined = slots.count(SlotState::quarantined);
-    view.used = slots.used();
-    view.live = slots.live();
-    for (std::size_t rail = 0; rail < arena->rails(); ++rail) {
-      if (arena->registration(rail) != nullptr) {
-        view.keys.push_back(arena->registration(rail)->key());
-      }
-    }
+void NodeImpl::look(ArenaId id, ArenaView& view) const {
+  const Arena& arena = *core_.arenas.at(id.raw() - 1);
+  const Slots& slots = arena.slots();
+  view.id = arena.id();
+  view.gen = arena.gen();
+  view.state = arena.state();
+  view.tenant = arena.owner()->name();
+  view.free = slots.count(SlotState::free);
+  view.reserved = slots.count(SlotState::reserved);
+  view.sealed = slots.count(SlotState::sealed);
+  view.published = slots.count(SlotState::published);
+  view.quarantined = slots.count(SlotState::quarantined);
+  view.used = slots.used();
+  view.live = slots.live();
+  view.keys.clear();
+  for (std::size_t rail = 0; rail < arena.rails(); ++rail) {
+    if (arena.registration(rail) != nullptr) view.keys.push_back(arena.registration(rail)->key());
   }
-  return views;
 }
 
-std::vector<SlotView> NodeImpl::slots(ArenaId id) const {
-  std::vector<SlotView> views;
-  if (id.raw() < 1 || id.raw() > core_.arenas.size()) return views;
+std::pair<ArenaGen, ArenaState> NodeImpl::phase(ArenaId id) const {
+  const Arena& arena = *core_.arenas.at(id.raw() - 1);
+  return {arena.gen(), arena.state()};
+}
+
+void NodeImpl::look(ArenaId id, std::vector<SlotView>& views) const {
+  if (id.raw() < 1 || id.raw() > core_.arenas.size()) return views.clear();
   const Arena& arena = *core_.arenas[id.raw() - 1];
+  views.resize(arena.slots().size());
   for (std::uint32_t i = 0; i < arena.slots().size(); ++i) {
     const SlotIndex index(i);
     const Slot& slot = arena.slots()[index];
-    SlotView& view = views.emplace_back();
+    SlotView& view = views[i];
     const ByteView key = arena.slots().key(index);
     view.key.assign(key.begin(), key.end());
     view.state = slot.state();
@@ -113,13 +113,13 @@ std::vector<SlotView> NodeImpl::slots(ArenaId id) const {
     view.granted = slot.granted != 0;
     view.version = slot.version;
     view.crc = slot.crc;
+    view.location = {};
     if (arena.registration(0) != nullptr) {
       view.location = arena.location(core_.options.id, core_.incarnation, index);
     }
     view.header = arena.header(index);
     view.payload = arena.payload(index);
   }
-  return views;
 }
 
 std::span<std::byte> NodeImpl::memory(ArenaId id) const {

@@ -65,7 +65,9 @@ Result<std::unique_ptr<TargetEndpoint>> SimDomain::open_target(const TargetOptio
 Result<std::unique_ptr<Initiator>> SimDomain::open_initiator(const InitiatorOptions& options) {
   MutexLock lock(state_.mutex);
   const Address address = state_.next_address(number_, 0);
-  return std::unique_ptr<Initiator>(std::make_unique<SimInitiator>(state_, address, options));
+  std::size_t& ready = state_.ready_of(info_.interface_name);
+  return std::unique_ptr<Initiator>(
+      std::make_unique<SimInitiator>(state_, address, options, ready));
 }
 
 Status SimDomain::admit_peer(const Address& peer) { return check_peer(peer); }
@@ -86,12 +88,14 @@ Status SimTarget::add_peer(const Address& peer) {
 }
 
 SimInitiator::SimInitiator(SimNetwork::State& state, const Address& address,
-                           const InitiatorOptions& options)
+                           const InitiatorOptions& options, std::size_t& ready_of_owner)
     : state_(state),
       address_(address),
       connect_deadline_(options.connect_deadline),
       in_flight_max_(options.in_flight_max != 0 ? options.in_flight_max
-                                                : state.options().in_flight_max) {}
+                                                : state.options().in_flight_max) {
+  mailbox_->ready_of_owner = &ready_of_owner;
+}
 
 Result<PeerId> SimInitiator::add_peer(const Address& peer) {
   MutexLock lock(state_.mutex);
@@ -153,6 +157,7 @@ std::size_t SimInitiator::poll(std::span<Completion> out) {
   for (; n < out.size() && !mailbox_->ready.empty(); ++n) {
     out[n] = mailbox_->ready.front();
     mailbox_->ready.pop_front();
+    --*mailbox_->ready_of_owner;
     ASSERT(mailbox_->in_flight > 0);
     --mailbox_->in_flight;
   }
@@ -179,6 +184,7 @@ void SimInitiator::close() {
   MutexLock lock(state_.mutex);
   if (std::exchange(mailbox_->closed, true)) return;
   state_.forget(*mailbox_);
+  *mailbox_->ready_of_owner -= mailbox_->ready.size();
   mailbox_->ready.clear();
   mailbox_->in_flight = 0;
   peers_.clear();

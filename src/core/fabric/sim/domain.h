@@ -54,7 +54,8 @@ class SimTarget final : public TargetEndpoint {
 
 class SimInitiator final : public Initiator {
  public:
-  SimInitiator(SimNetwork::State& state, const Address& address, const InitiatorOptions& options);
+  SimInitiator(SimNetwork::State& state, const Address& address, const InitiatorOptions& options,
+               std::size_t& ready_of_owner);
   ~SimInitiator() override { close(); }
 
   const Address& address() const noexcept override { return address_; }

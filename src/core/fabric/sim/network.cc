@@ -96,6 +96,7 @@ std::shared_ptr<Listener> SimNetwork::State::add_listener(std::uint32_t domain,
   listener->domain = domain;
   listener->address = address;
   listeners_.push_back(listener);
+  ++listeners_changed_;
   return listener;
 }
 
@@ -105,6 +106,7 @@ void SimNetwork::State::close_listener(Listener& listener) {
   listener.open = false;
   note(SimEvent::What::close, 0);
   std::erase_if(listeners_, [&](const auto& l) { return l.get() == &listener; });
+  ++listeners_changed_;
 }
 
 std::shared_ptr<Listener> SimNetwork::State::find_listener(const Address& address) const {
@@ -112,6 +114,15 @@ std::shared_ptr<Listener> SimNetwork::State::find_listener(const Address& addres
     if (listener->address == address) return listener;
   }
   return nullptr;
+}
+
+// Asked for in every step of every operation, and another one only when endpoints open and close.
+const std::shared_ptr<Listener>& SimNetwork::State::listener_of(const Active& active) const {
+  if (active.found_at != listeners_changed_) {
+    active.peer_listener = find_listener(active.peer);
+    active.found_at = listeners_changed_;
+  }
+  return active.peer_listener;
 }
 
 std::shared_ptr<Region> SimNetwork::State::find_region(const Active& active) const {
@@ -181,7 +192,7 @@ void SimNetwork::State::cut(Active& active) {
 bool SimNetwork::State::runnable(std::size_t index) const {
   const Active& active = *operations_[index];
   if (active.phase == Phase::abort) return true;
-  const auto listener = find_listener(active.peer);
+  const Listener* const listener = listener_of(active).get();
   if (listener != nullptr && listener->stopped) return false;
   if (!options_.in_order) return true;
   for (std::size_t i = 0; i < index; ++i) {  // posted before
@@ -191,17 +202,18 @@ bool SimNetwork::State::runnable(std::size_t index) const {
 }
 
 bool SimNetwork::State::step() {
-  std::vector<std::size_t> due;
+  if (operations_.empty()) return false;
+  runnable_.clear();
   Instant earliest = Instant::max();
   for (std::size_t i = 0; i < operations_.size(); ++i) {
-    if (runnable(i)) earliest = std::min(earliest, operations_[i]->due);
+    if (!runnable(i)) continue;
+    runnable_.push_back(i);
+    earliest = std::min(earliest, operations_[i]->due);
   }
   if (earliest == Instant::max()) return false;
   if (earliest > clock_.now()) clock_.advance(earliest - clock_.now());
-  for (std::size_t i = 0; i < operations_.size(); ++i) {
-    if (operations_[i]->due <= clock_.now() && runnable(i)) due.push_back(i);
-  }
-  advance(due[prng_.below(due.size())]);
+  std::erase_if(runnable_, [&](std::size_t i) { return operations_[i]->due > clock_.now(); });
+  advance(runnable_[prng_.below(runnable_.size())]);
   return true;
 }
 
@@ -228,7 +240,7 @@ void SimNetwork::State::advance(std::size_t index) {
 
 void SimNetwork::State::connect(std::size_t index) {
   Active& active = *operations_[index];
-  active.listener = find_listener(active.peer);
+  active.listener = listener_of(active);
   if (active.listener != nullptr) {
     note(SimEvent::What::connect, active.number);
     active.phase = Phase::check;
@@ -341,6 +353,7 @@ void SimNetwork::State::report(Active& active, const Status& status) {
   if (active.reported || active.mailbox->closed) return;
   note(SimEvent::What::complete, active.number, 0, 0, status.ok() ? Errc{} : status.code());
   active.mailbox->ready.push_back(Completion{active.operation.context, status});
+  ++*active.mailbox->ready_of_owner;
 }
 
 void SimNetwork::State::finish(std::size_t index, const Status& status) {
@@ -408,6 +421,10 @@ void SimNetwork::set_delay_max(Duration delay) {
 void SimNetwork::set_observer(SimObserver observer) {
   MutexLock lock(state_->mutex);
   state_->set_observer(std::move(observer));
+}
+bool SimNetwork::ready(const std::string& name) const {
+  MutexLock lock(state_->mutex);
+  return state_->ready_of(name) > 0;
 }
 std::size_t SimNetwork::moving() const noexcept {
   MutexLock lock(state_->mutex);

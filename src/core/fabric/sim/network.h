@@ -41,6 +41,7 @@ struct Mailbox {
   std::size_t in_flight = 0;  // posted and not polled
   bool woken = false;
   bool closed = false;
+  std::size_t* ready_of_owner = nullptr;  // of all of them under one name
 };
 
 class SimNetwork::State {
@@ -67,6 +68,7 @@ class SimNetwork::State {
   void forget(const Mailbox& mailbox) REQUIRES(mutex);
 
   bool step() REQUIRES(mutex);
+  std::size_t& ready_of(const std::string& name) REQUIRES(mutex) { return ready_[name]; }
   void stop(const Address& target, bool stopped) REQUIRES(mutex);
   void drop(const Address& target) REQUIRES(mutex);
   void set_faults(const SimFaults& faults) noexcept REQUIRES(mutex) { faults_ = faults; }
@@ -95,7 +97,9 @@ class SimNetwork::State {
     bool reported = false;       // not quiet: its bytes move on
     std::shared_ptr<Listener> listener;
     std::shared_ptr<Region> region;
-    std::vector<Run> runs;  // still to move, last first
+    std::vector<Run> runs;                            // still to move, last first
+    mutable std::shared_ptr<Listener> peer_listener;  // of `peer`, as found last
+    mutable std::uint64_t found_at = 0;               // listeners_changed_ of then
   };
 
   bool same_link(const Active& a, const Active& b) const noexcept {
@@ -117,6 +121,7 @@ class SimNetwork::State {
   Doom draw_doom() REQUIRES(mutex);
   std::shared_ptr<Region> find_region(const Active& active) const REQUIRES(mutex);
   std::shared_ptr<Listener> find_listener(const Address& address) const REQUIRES(mutex);
+  const std::shared_ptr<Listener>& listener_of(const Active& active) const REQUIRES(mutex);
   void show(SimAccess::When when, const Active& active, Run run) const REQUIRES(mutex);
   void note(SimEvent::What what, std::uint64_t operation, std::uint64_t offset = 0,
             std::uint64_t length = 0, Errc code = Errc{}) REQUIRES(mutex);
@@ -134,7 +139,10 @@ class SimNetwork::State {
   std::vector<std::shared_ptr<Region>> regions_ GUARDED_BY(mutex);  // open ones
   std::vector<std::pair<std::uint32_t, RKey>> closed_keys_ GUARDED_BY(mutex);
   std::vector<std::shared_ptr<Listener>> listeners_ GUARDED_BY(mutex);  // open ones
+  std::uint64_t listeners_changed_ GUARDED_BY(mutex) = 1;
   std::vector<std::unique_ptr<Active>> operations_ GUARDED_BY(mutex);
+  std::map<std::string, std::size_t> ready_ GUARDED_BY(mutex);  // completions, by name
+  std::vector<std::size_t> runnable_ GUARDED_BY(mutex);         // scratch of step()
   std::vector<SimEvent> trace_ GUARDED_BY(mutex);
 };
 

@@ -106,6 +106,8 @@ class SimNetwork {
   void set_delay_max(Duration delay);        // above zero; of the steps planned from now on
   void set_observer(SimObserver observer);
 
+  // Completions wait in an initiator of a domain opened under this name.
+  bool ready(const std::string& name) const;
   // Operations whose bytes may still move, reported or not.
   std::size_t moving() const noexcept;
   const std::vector<SimEvent>& trace() const noexcept;

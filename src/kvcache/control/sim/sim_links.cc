@@ -13,10 +13,10 @@
 namespace farlift::kv::sim {
 namespace {
 
-using PartyPair = std::pair<std::string, std::string>;
-PartyPair unordered(const std::string& a, const std::string& b) {
-  return a < b ? PartyPair(a, b) : PartyPair(b, a);
-}
+using PartyId = std::uint32_t;
+constexpr PartyId kNobody = UINT32_MAX;
+using PartyPair = std::pair<PartyId, PartyId>;
+PartyPair unordered(PartyId a, PartyId b) { return a < b ? PartyPair(a, b) : PartyPair(b, a); }
 
 }  // namespace
 
@@ -34,7 +34,7 @@ struct Direction {
 
 // One link. End 0 connected, end 1 accepts. directions[i] is what end i receives.
 struct Pipe {
-  std::array<std::string, 2> party;
+  std::array<PartyId, 2> party{kNobody, kNobody};
   std::array<std::string, 2> peer_name;
   std::array<Direction, 2> directions;
   std::array<bool, 2> closed{};    // by its owner
@@ -48,9 +48,16 @@ struct Pipe {
 using PipePtr = std::shared_ptr<Pipe>;
 
 struct ListenerState {
-  std::string party;
+  PartyId party = kNobody;
   std::deque<PipePtr> backlog;
   bool open = true;
+};
+
+// What of a party is looked at in each of its steps.
+struct Party {
+  std::vector<PipePtr> pipes;  // in the order of connecting
+  std::vector<std::shared_ptr<ListenerState>> listeners;
+  bool paused = false;
 };
 
 class SimLinks::World {
@@ -58,8 +65,14 @@ class SimLinks::World {
   World(const Clock& world_clock, const SimLinksOptions& world_options)
       : clock(world_clock), options(world_options), prng(world_options.seed ^ 0x6c696e6b73ULL) {}
 
-  bool cut(const std::string& a, const std::string& b) const {
-    return partitions.contains(unordered(a, b));
+  PartyId id_of(const std::string& name) {
+    const auto [at, fresh] = ids.try_emplace(name, static_cast<PartyId>(parties.size()));
+    if (fresh) parties.emplace_back();
+    return at->second;
+  }
+  bool is_paused(PartyId party) const { return party != kNobody && parties[party].paused; }
+  bool cut(const Pipe& pipe) const {
+    return !partitions.empty() && partitions.contains(unordered(pipe.party[0], pipe.party[1]));
   }
   Duration delay() {
     const auto spread = static_cast<std::uint64_t>((options.delay_max - options.delay_min).count());
@@ -67,23 +80,26 @@ class SimLinks::World {
   }
   bool draw(std::uint32_t chance) { return chance > 0 && prng.chance(chance, 1000); }
 
-  Result<PipePtr> connect(const std::string& party, const std::string& host, std::uint16_t port);
+  Result<PipePtr> connect(const std::string& name, const std::string& host, std::uint16_t port);
   Status send(Pipe& pipe, std::size_t end, const Frame& frame);
   Result<Frame> receive(Pipe& pipe, std::size_t end);
   void close(Pipe& pipe, std::size_t end);
   void lose(Pipe& pipe, bool drop_under_way);
+  // What time has done to links; each is settled when it is looked at.
   void settle();
   void settle(Pipe& pipe);
   bool deliverable(const Pipe& pipe, std::size_t end) const;
-  bool anything_for(const std::string& party);
-  bool acceptable(const ListenerState& listener) const;
+  bool anything_for(PartyId party);
+  // The next connection that is up; end(): none.
+  std::deque<PipePtr>::iterator acceptable(ListenerState& listener);
 
   const Clock& clock;
   const SimLinksOptions options;
   Prng prng;
   SimLinkFaults faults = options.faults;
   std::set<PartyPair> partitions;
-  std::set<std::string> paused;
+  std::map<std::string, PartyId> ids;
+  std::deque<Party> parties;  // by id
   std::map<std::pair<std::string, std::uint16_t>, std::shared_ptr<ListenerState>> listeners;
   std::vector<PipePtr> pipes;  // in the order of connecting
   std::uint16_t next_port = 20000;
@@ -92,12 +108,12 @@ class SimLinks::World {
 
 using World = SimLinks::World;
 
-Result<PipePtr> World::connect(const std::string& party, const std::string& host,
+Result<PipePtr> World::connect(const std::string& name, const std::string& host,
                                std::uint16_t port) {
   auto pipe = std::make_shared<Pipe>();
   const Instant now = clock.now();
-  pipe->party[0] = party;
-  pipe->peer_name = {host + ":" + std::to_string(port), party + ":" + std::to_string(next_port)};
+  pipe->party[0] = id_of(name);
+  pipe->peer_name = {host + ":" + std::to_string(port), name + ":" + std::to_string(next_port)};
   pipe->arrives = now + delay();
   pipe->connect_limit = now + options.connect_timeout;
   const auto found = listeners.find({host, port});
@@ -107,8 +123,15 @@ Result<PipePtr> World::connect(const std::string& party, const std::string& host
     pipe->party[1] = found->second->party;
     found->second->backlog.push_back(pipe);
   }
-  std::erase_if(pipes, [](const PipePtr& p) { return p->closed[0] && p->closed[1]; });
-  pipes.push_back(pipe);
+  const auto add_to = [&pipe](std::vector<PipePtr>& list) {
+    std::erase_if(list, [](const PipePtr& p) { return p->closed[0] && p->closed[1]; });
+    list.push_back(pipe);
+  };
+  add_to(pipes);
+  add_to(parties[pipe->party[0]].pipes);
+  if (pipe->party[1] != kNobody && pipe->party[1] != pipe->party[0]) {
+    add_to(parties[pipe->party[1]].pipes);
+  }
   ++counters.links;
   return pipe;
 }
@@ -142,13 +165,12 @@ Status World::send(Pipe& pipe, std::size_t end, const Frame& frame) {
 bool World::deliverable(const Pipe& pipe, std::size_t end) const {
   const Direction& in = pipe.directions[end];
   return !pipe.closed[end] && !pipe.reported[end] && !in.items.empty() &&
-         in.items.front().due <= clock.now() && !cut(pipe.party[0], pipe.party[1]) &&
-         !paused.contains(pipe.party[end]);
+         in.items.front().due <= clock.now() && !cut(pipe) && !is_paused(pipe.party[end]);
 }
 
 Result<Frame> World::receive(Pipe& pipe, std::size_t end) {
   if (pipe.closed[end]) return Error::make(Errc::closed, "link");
-  if (paused.contains(pipe.party[end])) return Error::make(Errc::again, "link");
+  if (is_paused(pipe.party[end])) return Error::make(Errc::again, "link");
   settle(pipe);
   if (deliverable(pipe, end)) {
     Direction& in = pipe.directions[end];
@@ -197,8 +219,7 @@ void World::lose(Pipe& pipe, bool drop_under_way) {
 
 void World::settle(Pipe& pipe) {
   const Instant now = clock.now();
-  const bool reachable = !cut(pipe.party[0], pipe.party[1]);
-  if (!pipe.established && reachable && now >= pipe.arrives) pipe.established = true;
+  if (!pipe.established && now >= pipe.arrives && !cut(pipe)) pipe.established = true;
   if (!pipe.established && now >= pipe.connect_limit) pipe.lost[0] = true;
   for (std::size_t end = 0; end < 2; ++end) {
     const Direction& in = pipe.directions[end];
@@ -210,23 +231,25 @@ void World::settle() {
   for (const PipePtr& pipe : pipes) settle(*pipe);
 }
 
-bool World::acceptable(const ListenerState& listener) const {
-  if (paused.contains(listener.party)) return false;
-  return std::ranges::any_of(listener.backlog, [](const PipePtr& p) { return p->established; });
+std::deque<PipePtr>::iterator World::acceptable(ListenerState& listener) {
+  return std::ranges::find_if(listener.backlog, [this](const PipePtr& p) {
+    settle(*p);
+    return p->established;
+  });
 }
 
-bool World::anything_for(const std::string& party) {
-  settle();
-  for (const PipePtr& pipe : pipes) {
+bool World::anything_for(PartyId party) {
+  const Party& own = parties[party];
+  for (const PipePtr& pipe : own.pipes) {
+    settle(*pipe);
     for (std::size_t end = 0; end < 2; ++end) {
       if (pipe->party[end] != party || (end == 1 && !pipe->accepted)) continue;
       if (deliverable(*pipe, end)) return true;
-      if (pipe->lost[end] && !pipe->reported[end] && !pipe->closed[end] && !paused.contains(party))
-        return true;
+      if (pipe->lost[end] && !pipe->reported[end] && !pipe->closed[end] && !own.paused) return true;
     }
   }
-  return std::ranges::any_of(listeners, [&](const auto& entry) {
-    return entry.second->party == party && acceptable(*entry.second);
+  return !own.paused && std::ranges::any_of(own.listeners, [this](const auto& listener) {
+    return acceptable(*listener) != listener->backlog.end();
   });
 }
 
@@ -240,7 +263,10 @@ class SimLink final : public Link {
   Status send(const Frame& frame) override { return world_->send(*pipe_, end_, frame); }
   Result<Frame> receive() override { return world_->receive(*pipe_, end_); }
   void close() noexcept override { world_->close(*pipe_, end_); }
-  bool lost() const noexcept override { return pipe_->lost[end_] || pipe_->closed[end_]; }
+  bool lost() const noexcept override {
+    world_->settle(*pipe_);
+    return pipe_->lost[end_] || pipe_->closed[end_];
+  }
   const std::string& peer() const noexcept override { return pipe_->peer_name[end_]; }
 
  private:
@@ -258,13 +284,12 @@ class SimListener final : public LinkListener {
     for (const PipePtr& pipe : state_->backlog) world_->close(*pipe, 1);
     const auto found = world_->listeners.find(address_);
     if (found != world_->listeners.end() && found->second == state_) world_->listeners.erase(found);
+    std::erase(world_->parties[state_->party].listeners, state_);
   }
 
   std::unique_ptr<Link> accept() override {
-    if (!state_->open || world_->paused.contains(state_->party)) return nullptr;
-    world_->settle();
-    const auto found =
-        std::ranges::find_if(state_->backlog, [](const PipePtr& p) { return p->established; });
+    if (!state_->open || world_->is_paused(state_->party)) return nullptr;
+    const auto found = world_->acceptable(*state_);
     if (found == state_->backlog.end()) return nullptr;
     PipePtr pipe = *found;
     state_->backlog.erase(found);
@@ -282,7 +307,7 @@ class SimListener final : public LinkListener {
 class SimTransport final : public Transport {
  public:
   SimTransport(std::shared_ptr<World> world, std::string party)
-      : world_(std::move(world)), party_(std::move(party)) {}
+      : world_(std::move(world)), party_(std::move(party)), id_(world_->id_of(party_)) {}
 
   Result<std::unique_ptr<Link>> connect(const std::string& host, std::uint16_t port) override {
     TRY_ASSIGN(PipePtr pipe, world_->connect(party_, host, port));
@@ -294,18 +319,20 @@ class SimTransport final : public Transport {
     std::pair<std::string, std::uint16_t> address(ip, port != 0 ? port : world_->next_port++);
     if (world_->listeners.contains(address)) return Error::make(Errc::already_exists, "listen");
     auto state = std::make_shared<ListenerState>();
-    state->party = party_;
+    state->party = id_;
     world_->listeners.emplace(address, state);
+    world_->parties[id_].listeners.push_back(state);
     return std::unique_ptr<LinkListener>(
         std::make_unique<SimListener>(world_, std::move(state), std::move(address)));
   }
 
-  bool step() override { return world_->anything_for(party_); }
+  bool step() override { return world_->anything_for(id_); }
   int wait_fd() const noexcept override { return -1; }
 
  private:
   const std::shared_ptr<World> world_;
   const std::string party_;
+  const PartyId id_;
 };
 
 }  // namespace
@@ -324,11 +351,11 @@ void SimLinks::set_faults(const SimLinkFaults& faults) { world_->faults = faults
 
 void SimLinks::partition(const std::string& a, const std::string& b) {
   world_->settle();
-  world_->partitions.insert(unordered(a, b));
+  world_->partitions.insert(unordered(world_->id_of(a), world_->id_of(b)));
 }
 void SimLinks::heal(const std::string& a, const std::string& b) {
   world_->settle();
-  world_->partitions.erase(unordered(a, b));
+  world_->partitions.erase(unordered(world_->id_of(a), world_->id_of(b)));
 }
 void SimLinks::heal_all() {
   world_->settle();
@@ -336,20 +363,20 @@ void SimLinks::heal_all() {
 }
 
 void SimLinks::pause(const std::string& party, bool paused) {
-  if (paused) {
-    world_->paused.insert(party);
-  } else {
-    world_->paused.erase(party);
-  }
+  world_->parties[world_->id_of(party)].paused = paused;
 }
 
 void SimLinks::lose_links(const std::string& a, const std::string& b) {
+  world_->settle();
+  const PartyPair both = unordered(world_->id_of(a), world_->id_of(b));
   for (const PipePtr& pipe : world_->pipes) {
-    if (unordered(pipe->party[0], pipe->party[1]) == unordered(a, b)) world_->lose(*pipe, true);
+    if (unordered(pipe->party[0], pipe->party[1]) == both) world_->lose(*pipe, true);
   }
 }
 
-void SimLinks::crash(const std::string& party, bool silent) {
+void SimLinks::crash(const std::string& name, bool silent) {
+  world_->settle();
+  const PartyId party = world_->id_of(name);
   for (const PipePtr& pipe : world_->pipes) {
     for (std::size_t end = 0; end < 2; ++end) {
       if (pipe->party[end] != party || pipe->closed[end]) continue;
@@ -370,7 +397,8 @@ void SimLinks::crash(const std::string& party, bool silent) {
     entry.second->backlog.clear();
     return true;
   });
-  world_->paused.erase(party);
+  world_->parties[party].listeners.clear();
+  world_->parties[party].paused = false;
 }
 
 Instant SimLinks::next_due() const {
@@ -382,7 +410,7 @@ Instant SimLinks::next_due() const {
   for (const PipePtr& pipe : world_->pipes) {
     if (!pipe->established) consider(pipe->arrives);
     if (!pipe->established) consider(pipe->connect_limit);
-    const bool reachable = !world_->cut(pipe->party[0], pipe->party[1]);
+    const bool reachable = !world_->cut(*pipe);
     for (std::size_t end = 0; end < 2; ++end) {
       const Direction& in = pipe->directions[end];
       if (pipe->closed[end]) continue;

@@ -27,6 +27,12 @@ struct Handle {
   std::string party;
   std::size_t pending = 0;
   std::deque<std::function<void()>> ready;  // callbacks that are due
+  std::size_t* ready_of_party = nullptr;    // of all its directories
+
+  void push(std::function<void()> callback) {
+    ready.push_back(std::move(callback));
+    ++*ready_of_party;
+  }
 };
 
 // One operation: `apply` runs on the server and leaves its reply in `reply`'s closure.
@@ -77,6 +83,7 @@ class SimValkey::World {
   std::map<std::pair<Instant, std::uint64_t>, std::function<void()>> events;
   std::uint64_t sequence = 0;
   std::vector<OperationPtr> under_way;
+  std::map<std::string, std::size_t> ready;  // callbacks, by party
   Counters counters;
 };
 
@@ -94,7 +101,7 @@ void World::answer(const OperationPtr& operation) {
   operation->answered = true;
   std::erase(under_way, operation);
   if (const auto handle = operation->handle.lock()) {
-    handle->ready.push_back([operation] { operation->succeed(); });
+    handle->push([operation] { operation->succeed(); });
   }
 }
 
@@ -104,7 +111,7 @@ void World::fail(const OperationPtr& operation, Failure failure) {
   std::erase(under_way, operation);
   if (failure.may_have_run) ++counters.unknown;
   if (const auto handle = operation->handle.lock()) {
-    handle->ready.push_back([operation, failure] { operation->fail(failure); });
+    handle->push([operation, failure] { operation->fail(failure); });
   }
 }
 
@@ -181,6 +188,7 @@ class SimDirectory final : public Directory {
   SimDirectory(std::shared_ptr<World> world, std::string party)
       : world_(std::move(world)), handle_(std::make_shared<Handle>()) {
     handle_->party = std::move(party);
+    handle_->ready_of_party = &world_->ready[handle_->party];
   }
   ~SimDirectory() override {
     run_ready();
@@ -329,7 +337,9 @@ class SimDirectory final : public Directory {
 
   // Only what is due now: a callback may start another operation.
   bool run_ready() {
+    if (handle_->ready.empty()) return false;
     std::deque<std::function<void()>> due = std::exchange(handle_->ready, {});
+    *handle_->ready_of_party -= due.size();
     for (const auto& callback : due) {
       --handle_->pending;
       callback();
@@ -398,6 +408,10 @@ void SimValkey::write(const std::string& name, Bytes value, Duration px) {
 ValkeyState& SimValkey::state() { return world_->state; }
 
 bool SimValkey::step() { return world_->step(); }
+bool SimValkey::ready(const std::string& party) {
+  world_->step();
+  return world_->ready[party] > 0;
+}
 
 Instant SimValkey::next_due() const {
   return world_->events.empty() ? Instant::max() : world_->events.begin()->first.first;

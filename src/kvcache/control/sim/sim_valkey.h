@@ -76,6 +76,8 @@ class SimValkey {
 
   // Applies what has arrived by now; directories do it in their step().
   bool step();
+  // step(), and whether a directory of this party has callbacks to run.
+  bool ready(const std::string& party);
   Instant next_due() const;
 
   struct Counters {

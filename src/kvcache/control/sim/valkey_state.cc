@@ -13,6 +13,7 @@ const ValkeyState::Entry* ValkeyState::find(const std::string& name) const {
 }
 
 void ValkeyState::replace(const std::string& name, std::optional<Entry> entry) {
+  ++revision_;
   const auto found = entries_.find(name);
   Change change{clock_.now(), name, std::nullopt};
   if (found != entries_.end()) change.before = std::move(found->second);
@@ -28,6 +29,12 @@ void ValkeyState::replace(const std::string& name, std::optional<Entry> entry) {
 std::optional<Bytes> ValkeyState::get(const std::string& name) const {
   const Entry* entry = find(name);
   return entry != nullptr ? std::optional<Bytes>(entry->value) : std::nullopt;
+}
+
+ValkeyState::Live ValkeyState::look(const std::string& name) const {
+  const Entry* entry = find(name);
+  if (entry == nullptr) return {};
+  return {&entry->value, entry->expires ? *entry->expires - shift_ : Instant::max()};
 }
 
 std::optional<Bytes> ValkeyState::get_as_of(const std::string& name, Duration lag) const {
@@ -143,6 +150,7 @@ void ValkeyState::flush_all() {
 
 void ValkeyState::rewind(Duration back) {
   const Instant then = clock_.now() - back;
+  ++revision_;
   while (!history_.empty() && history_.back().at > then) {
     Change& change = history_.back();
     if (change.before) {

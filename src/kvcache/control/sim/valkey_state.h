@@ -27,6 +27,14 @@ class ValkeyState {
   explicit ValkeyState(const Clock& clock) : clock_(clock) {}
 
   std::optional<Bytes> get(const std::string& name) const;
+  // The same without a copy, for checkers that look often; until the next change.
+  struct Live {
+    const Bytes* value = nullptr;      // null: no such key
+    Instant expires = Instant::max();  // on the clock given
+  };
+  Live look(const std::string& name) const;
+  // Another one after anything changed; keys that only expire change nothing.
+  std::uint64_t revision() const { return revision_; }
   // As a replica that is `lag` behind would answer.
   std::optional<Bytes> get_as_of(const std::string& name, Duration lag) const;
   void set(const std::string& name, Bytes value, std::optional<Duration> px = std::nullopt);
@@ -48,7 +56,10 @@ class ValkeyState {
   // The state of `back` ago, as after a failover to a replica that was that far behind.
   void rewind(Duration back);
   // The server's wall clock jumps; expiries are points on it.
-  void shift_clock(Duration by) { shift_ += by; }
+  void shift_clock(Duration by) {
+    shift_ += by;
+    ++revision_;
+  }
 
  private:
   struct Entry {
@@ -68,6 +79,7 @@ class ValkeyState {
 
   const Clock& clock_;
   Duration shift_{};
+  std::uint64_t revision_ = 1;
   std::map<std::string, Entry> entries_;
   std::deque<Change> history_;  // oldest first
 };
