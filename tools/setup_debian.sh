@@ -8,10 +8,10 @@
 # valkey-server comes from bookworm-backports, added as its own sources file that reuses this machine's own mirror.
 set -euo pipefail
 
-runtime=(valkey-server valkey-tools libisal2 libssl3 libfabric1 python3)
+runtime=(valkey-server valkey-tools libisal2 libssl3 libfabric1 liburing2 python3)
 build=(g++ cmake ninja-build ccache pkg-config git
        libexpected-dev libfmt-dev libisal-dev libssl-dev libfabric-dev libibverbs-dev
-       libcli11-dev libnuma-dev python3-dev python3-pybind11 pybind11-dev python3-venv python3-pip)
+       libcli11-dev libnuma-dev liburing-dev libboost-json1.81-dev python3-dev python3-pybind11 pybind11-dev python3-venv python3-pip)
 test=(libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libhiredis-dev openssl iproute2
       python3-pytest python3-pytest-timeout python3-numpy python3-redis
       valkey-sentinel procps)

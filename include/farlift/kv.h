@@ -17,9 +17,9 @@
 //   operation limit and the control timeout.
 // Threads: every member may be called from any thread; calls run side by side, and the calling
 //          threads do the work: there is no thread in between. After fork() the child must not use
-//          it (BAD_ARG).
+//          it (BAD_ARG, ErrorKind::closing), and may drop it.
 // Errors:  KvResult::status for operations, ErrorKind::configuration or closing for the rest;
-//          nothing is thrown.
+//          nothing is thrown but what a progress callback throws, once its batch is over.
 #pragma once
 
 #include <chrono>
@@ -84,6 +84,7 @@ struct [[nodiscard]] KvResult {
 
 struct KvGet {
   std::string_view key;  // 1 to 1024 bytes
+  // bad_arg: some of it is the destination of another read, of this batch or of a call under way.
   std::span<std::byte> dest;
   KvReadMode mode = KvReadMode::framed;
   std::uint32_t min_revision = 0;
@@ -143,7 +144,8 @@ class FARLIFT_API KvMemory {
   std::shared_ptr<kv::client::KvRegistration> state_;
 };
 
-// Called from the calling thread, a few times a second, while a batch runs. Must not call the
+// Called from the calling thread, a few times a second, while a batch runs; other calls go on
+// meanwhile, this one does not. After it has thrown it is not called again. Must not call the
 // client.
 using KvProgress = std::function<void(std::size_t done, std::size_t total)>;
 

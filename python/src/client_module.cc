@@ -58,7 +58,7 @@ class PyRegion {
       : region_(std::move(region)), buffer_(buffer) {}
   ~PyRegion() {
     if (Py_IsInitialized() == 0) return;
-    const py::gil_scoped_release nogil;
+    const Unlocked nogil;
     region_.reset();
   }
   PyRegion(const PyRegion&) = delete;
@@ -151,7 +151,7 @@ class PyClient {
         }))) {}
   ~PyClient() {
     if (Py_IsInitialized() == 0) return;
-    const py::gil_scoped_release nogil;
+    const Unlocked nogil;
     client_.reset();
   }
   PyClient(const PyClient&) = delete;
@@ -253,7 +253,7 @@ std::uint32_t checksum(const py::args& data) {
   Crc32c crc{};
   for (const auto& part : data) {
     const BorrowedBuffer buffer(part, false);
-    const py::gil_scoped_release nogil;
+    const Unlocked nogil;
     crc = digest::crc32c_extend(crc, buffer.bytes());
   }
   return crc.raw();
@@ -274,7 +274,7 @@ py::tuple usability(const std::optional<std::string>& provider) {
 
 PYBIND11_MODULE(_client, m) {
   m.doc() = "The C++ client; use the classes of farlift instead.";
-  using nogil = py::call_guard<py::gil_scoped_release>;
+  using nogil = py::call_guard<Unlocked>;
 
   py::class_<Memory>(m, "Memory", py::buffer_protocol()).def_buffer(&Memory::info);
   py::class_<PyWindow>(m, "Window")

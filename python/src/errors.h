@@ -1,13 +1,19 @@
 // From the C++ clients' errors to the exceptions of farlift.errors, and calls without the GIL.
 //
-// Threads: under the GIL; unlocked() gives it up around its call.
+// Threads: under the GIL; unlocked() gives it up around its call. The interpreter ends a thread
+// that
+//          asks for the GIL while it finalizes (a daemon thread at exit). Before Python 3.14 it
+//          does so by unwinding the stack through ours, which would end in std::terminate; such a
+//          thread stays where it is instead, as it does from 3.14 on, until the process is gone.
 // Errors:  a ClientError becomes the exception of its kind, ErrorKind::type a TypeError.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 #include <cstddef>
+#include <cxxabi.h>
 #include <string>
+#include <unistd.h>
 #include <utility>
 
 #include "farlift/expected.h"
@@ -41,11 +47,45 @@ inline void check(const Expected<void>& result) {
   if (!result) raise(result.error());
 }
 
+// Runs `step`, which asks for the GIL or runs Python.
+template <class F>
+auto until_finalized(F step) {
+  try {
+    return step();
+  } catch (abi::__forced_unwind&) {
+    for (;;) ::pause();
+  }
+}
+
+// Without the GIL while it lives.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked() {
+    until_finalized([this] { PyEval_RestoreThread(state_); });
+  }
+
+ private:
+  PyThreadState* const state_;
+};
+
 // Runs `call` without the GIL; its result is looked at with it.
 template <class F>
 auto unlocked(F call) {
-  const pybind11::gil_scoped_release nogil;
+  const Unlocked nogil;
   return call();
+}
+
+// Runs `call` with the GIL, in a thread that has given it up.
+template <class F>
+void locked(F call) {
+  until_finalized([&] {
+    const PyGILState_STATE state = PyGILState_Ensure();
+    call();  // throws nothing
+    PyGILState_Release(state);
+  });
 }
 
 }  // namespace farlift::python

@@ -39,29 +39,31 @@ auto enter(F call) {
   return unlocked(std::move(call));
 }
 
-// A progress callback in Python, called without the GIL from inside a batch.
+// A progress callback in Python, called without the GIL from inside a batch. After it has raised
+// once it is not called again.
 class Progress {
  public:
   explicit Progress(py::object callback) : callback_(std::move(callback)) {}
   KvProgress function() {
     if (callback_.is_none()) return {};
-    return [this](std::size_t done, std::size_t total) {
-      const py::gil_scoped_acquire gil;
-      if (error_) return;
-      inside_progress = true;
-      try {
-        callback_(done, total);
-      } catch (py::error_already_set& error) {
-        error_.emplace(std::move(error));
-      }
-      inside_progress = false;
-    };
+    return [this](std::size_t done, std::size_t total) { locked([&] { call(done, total); }); };
   }
   void raise_what_it_raised() {
     if (error_) throw py::error_already_set(std::move(*error_));
   }
 
  private:
+  void call(std::size_t done, std::size_t total) {
+    if (error_) return;
+    inside_progress = true;
+    try {
+      callback_(done, total);
+    } catch (py::error_already_set& error) {
+      error_.emplace(std::move(error));
+    }
+    inside_progress = false;
+  }
+
   const py::object callback_;
   std::optional<py::error_already_set> error_;
 };
@@ -86,9 +88,17 @@ py::tuple to_python(const KvGroup& group) {
   return py::make_tuple(static_cast<std::uint32_t>(group.status), group.version, entries);
 }
 
+// Of a peer or the directory, who may send any bytes.
+py::str text_of(const std::string& text) {
+  PyObject* const made =
+      PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace");
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(made);
+}
+
 py::dict to_python(const std::vector<std::pair<std::string, std::uint64_t>>& counters) {
   py::dict out;
-  for (const auto& [name, value] : counters) out[py::str(name)] = value;
+  for (const auto& [name, value] : counters) out[text_of(name)] = value;
   return out;
 }
 
@@ -106,12 +116,20 @@ std::vector<std::string_view> views(const std::vector<py::bytes>& words) {
   return out;
 }
 
+// A window may have been made by hand.
+std::size_t size_of(const py::handle& word) {
+  const py::ssize_t size = PyNumber_AsSsize_t(word.ptr(), PyExc_ValueError);
+  if (size == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+  if (size < 0) throw py::value_error("an offset or length is negative");
+  return static_cast<std::size_t>(size);
+}
+
 // (key, target, offset, length or None, mode, extra[, push]); kv.py makes them.
 struct Request {
   explicit Request(const py::handle& item, bool writable)
       : words(py::reinterpret_borrow<py::tuple>(item)),
-        lent(words[1], words[2].cast<std::size_t>(), words[3].cast<std::optional<std::size_t>>(),
-             writable) {}
+        lent(words[1], size_of(words[2]),
+             words[3].is_none() ? std::nullopt : std::optional(size_of(words[3])), writable) {}
   std::string_view key() const { return view(words[0]); }
   template <class T>
   T word(std::size_t i) const {
@@ -140,7 +158,7 @@ class PyKvClient {
       new std::optional<KvClient>(std::move(client_));  // as of KvRegistered
       return;
     }
-    const py::gil_scoped_release nogil;
+    const Unlocked nogil;
     client_.reset();
   }
   PyKvClient(const PyKvClient&) = delete;
@@ -208,8 +226,10 @@ class PyKvClient {
   py::list nodes() {
     py::list out;
     for (const KvNode& node : take(enter([&] { return client_->nodes(); }))) {
-      out.append(py::make_tuple(node.id, node.incarnation, node.host, node.port, node.draining,
-                                node.free_bytes, node.up_seconds, node.providers));
+      py::list providers;
+      for (const std::string& one : node.providers) providers.append(text_of(one));
+      out.append(py::make_tuple(node.id, node.incarnation, text_of(node.host), node.port,
+                                node.draining, node.free_bytes, node.up_seconds, providers));
     }
     return out;
   }

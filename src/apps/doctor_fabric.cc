@@ -3,6 +3,7 @@
 #include "apps/files.h"
 #include "apps/process.h"
 #include "core/base/clock.h"
+#include "core/fabric/dc/dc.h"
 #include "core/fabric/ofi/ofi.h"
 #include "core/fabric/soft/soft.h"
 
@@ -124,10 +125,27 @@ Finding cards() {
           "not needed: the soft provider carries the same protocols"};
 }
 
+// What tokens of cuObject clients name. Each card is opened, and a DC target made on it.
+Finding dc() {
+  std::string why;
+  const auto devices = fabric::dc::list_devices(&why);
+  if (!devices) {
+    return {"mlx5 DC", Verdict::limited, why.empty() ? devices.error().describe() : why,
+            "only for cuObject clients, and needs a ConnectX-5 or newer card"};
+  }
+  Finding out{"mlx5 DC", Verdict::good, "", ""};
+  for (const auto& device : *devices) {
+    out.value += fmt::format("{}{}: {}", out.value.empty() ? "" : ", ", device.name,
+                             device.problem.empty() ? "makes DC targets" : device.problem);
+    if (!device.problem.empty()) out.verdict = Verdict::limited;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<Finding> examine_fabric() {
-  std::vector<Finding> out = {soft(), host_lane(), cards()};
+  std::vector<Finding> out = {soft(), host_lane(), cards(), dc()};
   for (Finding& finding : libfabric()) out.push_back(std::move(finding));
   return out;
 }

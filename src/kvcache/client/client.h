@@ -69,9 +69,12 @@ enum class ReadMode : std::uint8_t { framed, payload_only };
 
 struct GetRequest {
   Bytes key;
-  std::span<std::byte> dest;  // inside registered memory; its size is `cap`
+  // Inside registered memory; its size is `cap`. bad_arg: some of it is the destination of a get
+  // that was not reported yet.
+  std::span<std::byte> dest;
   ReadMode mode = ReadMode::framed;
   std::uint32_t min_rev = 0;
+  const LandingMemory* memory = nullptr;  // that `dest` lies in; null: the registered one
 };
 struct GetResult {
   Outcome outcome = Outcome::miss;
@@ -84,7 +87,8 @@ struct PutRequest {
   std::span<const std::byte> source;  // inside registered memory; untouched until reported
   PutMode mode = PutMode::if_absent;
   Version expected{};
-  bool push = false;  // ALLOC, write, SEAL; needs fence_mode mr
+  bool push = false;                      // ALLOC, write, SEAL; needs fence_mode mr
+  const LandingMemory* memory = nullptr;  // as of a get
 };
 struct PutResult {
   Outcome outcome = Outcome::control_down;
@@ -101,7 +105,11 @@ class Client {
 
   virtual Result<std::unique_ptr<LandingMemory>> register_memory(std::span<std::byte> bytes) = 0;
 
-  // Whether all of it lies in one registered memory.
+  // The same for memory of one call: only requests that name it use it, so that it may overlap any
+  // other, and its end concerns nobody else.
+  virtual Result<std::unique_ptr<LandingMemory>> borrow_memory(std::span<std::byte> bytes) = 0;
+
+  // Whether all of it lies in one registered memory; borrowed ones do not count.
   virtual bool registered(std::span<const std::byte> part) const = 0;
 
   virtual void get(GetRequest request, std::function<void(GetResult)> done) = 0;

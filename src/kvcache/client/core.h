@@ -27,7 +27,6 @@ struct Core {
   const ClientOptions& options;
   Keyring& keys;
   const Domains& domains;
-  LandingSet& landings;
   HeaderPool& headers;
   Counters& counters;
   DescriptorCache& cache;

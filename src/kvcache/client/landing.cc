@@ -58,7 +58,12 @@ Status LandingSet::add(const std::shared_ptr<Landing>& landing) {
   return {};
 }
 
+void LandingSet::add_borrowed(const std::shared_ptr<Landing>& landing) {
+  borrowed_.emplace(landing.get(), landing);
+}
+
 void LandingSet::remove(const Landing& landing) {
+  if (borrowed_.erase(&landing) > 0) return;
   const auto at = by_start_.find(landing.bytes().data());
   if (at != by_start_.end() && at->second.get() == &landing) by_start_.erase(at);
 }
@@ -73,6 +78,8 @@ std::shared_ptr<Landing> LandingSet::find(std::span<const std::byte> part) const
 void LandingSet::close_all() {
   for (const auto& [start, landing] : by_start_) landing->close();
   by_start_.clear();
+  for (const auto& [raw, landing] : borrowed_) landing->close();
+  borrowed_.clear();
 }
 
 Result<std::unique_ptr<HeaderPool>> HeaderPool::create(const Domains& domains) {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 namespace farlift::kv::client {
@@ -50,12 +51,15 @@ class LandingSet {
  public:
   // invalid_argument: it overlaps one that is there.
   Status add(const std::shared_ptr<Landing>& landing);
+  // find() does not find it.
+  void add_borrowed(const std::shared_ptr<Landing>& landing);
   void remove(const Landing& landing);
   std::shared_ptr<Landing> find(std::span<const std::byte> part) const;
   void close_all();
 
  private:
   std::map<const std::byte*, std::shared_ptr<Landing>> by_start_;
+  std::unordered_map<const Landing*, std::shared_ptr<Landing>> borrowed_;
 };
 
 // Fixed 32-byte places for value headers, one for each framed read under way.

@@ -106,6 +106,82 @@ TEST(KvRead, K035_a_corrupt_payload_bit_is_bad_crc_in_both_modes) {
   }
 }
 
+// Each would be checked as it lands, and then the other would land upon it.
+TEST(KvRead, destinations_that_overlap_are_refused_before_a_byte_moves) {
+  World world;
+  std::vector<Bytes> values;
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    values.push_back(pattern(1000, 10 + i));
+    world.node().publish(key_of(i), values.back(), Version(1, static_cast<std::uint32_t>(5 + i)));
+  }
+  const auto results = world.mget({{key_of(0), world.dest(1000, 0)},
+                                   {key_of(1), world.dest(1000, 0)},     // the same
+                                   {key_of(2), world.dest(1000, 999)},   // its last byte
+                                   {key_of(3), world.dest(1000, 1000)},  // beside it
+                                   {key_of(4), world.dest(3000, 1500)},  // into that
+                                   {key_of(5), world.dest(1000, 2000)}});
+  for (const std::size_t bad : {std::size_t{1}, std::size_t{2}, std::size_t{4}}) {
+    EXPECT_EQ(results[bad].outcome, Outcome::bad_arg) << bad;
+    EXPECT_NE(results[bad].why.find("overlaps"), std::string::npos) << bad;
+  }
+  EXPECT_EQ(world.posts(), 3u);
+  for (const std::size_t good : {std::size_t{0}, std::size_t{3}, std::size_t{5}}) {
+    ASSERT_EQ(results[good].outcome, Outcome::ok) << good;
+    EXPECT_TRUE(same(world.dest(1000, good == 0 ? 0 : good == 3 ? 1000 : 2000), values[good]));
+  }
+}
+
+TEST(KvRead, a_destination_is_free_again_when_its_read_was_reported) {
+  World world;
+  world.node().publish(key_of(1), pattern(1000, 1), kFirst);
+  std::vector<std::pair<int, Outcome>> ended;
+  const auto begin = [&](int which, const Bytes& key, std::size_t at) {
+    world.client->get({key, world.dest(1000, at)}, [&ended, which](const GetResult& got) {
+      ended.emplace_back(which, got.outcome);
+    });
+  };
+  begin(1, key_of(1), 0);
+  begin(2, key_of(1), 500);  // of another call
+  ASSERT_TRUE(world.run([&] { return ended.size() == 2; }));
+  std::sort(ended.begin(), ended.end());
+  EXPECT_EQ(ended[0].second, Outcome::ok);
+  EXPECT_EQ(ended[1].second, Outcome::bad_arg);
+  for (const auto& [key, at] : {std::pair(key_of(1), 500u), {key_of(9), 0u}, {Bytes(), 0u}}) {
+    ended.clear();
+    begin(3, key, at);  // read, absent, refused: each gives it back
+    ASSERT_TRUE(world.run([&] { return ended.size() == 1; }));
+  }
+  EXPECT_EQ(world.get(key_of(1), world.dest(2000)).outcome, Outcome::ok);
+}
+
+// Two calls use the same bytes, and the registration of the one ends before the other begins.
+TEST(KvRead, borrowed_memory_serves_the_requests_that_name_it_only) {
+  World world;
+  const Bytes value = pattern(5000, 3);
+  Bytes source = value;
+  auto first = world.client->borrow_memory(source).value();
+  auto second = world.client->borrow_memory(std::span(source).first(3000)).value();
+  EXPECT_FALSE(world.client->registered(source));
+  std::vector<Outcome> ended(4, Outcome::stale);
+  const auto put = [&](std::size_t which, std::span<const std::byte> part,
+                       const LandingMemory* memory) {
+    PutRequest request{key_of(which), part, PutMode::if_absent, {}, false};
+    request.memory = memory;
+    world.client->put(std::move(request),
+                      [&ended, which](const PutResult& told) { ended[which] = told.outcome; });
+  };
+  put(0, source, first.get());
+  put(1, std::span(source).first(2000), second.get());
+  put(2, source, second.get());  // more than it covers
+  put(3, source, nullptr);
+  first.reset();
+  ASSERT_TRUE(
+      world.run([&] { return std::count(ended.begin(), ended.end(), Outcome::stale) == 0; }));
+  EXPECT_EQ(ended, (std::vector{Outcome::ok, Outcome::ok, Outcome::bad_arg, Outcome::bad_arg}));
+  ASSERT_EQ(world.get(key_of(0), world.dest(5000)).outcome, Outcome::ok);
+  EXPECT_TRUE(same(world.dest(5000), value));
+}
+
 TEST(KvRead, K036_no_byte_outside_the_destination_is_touched) {
   World world;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

@@ -16,13 +16,16 @@ constexpr std::size_t kLeasesMax = 4096;
 
 }  // namespace
 
-void Reader::start(ReadPurpose purpose, GetRequest request, std::function<void(GetResult)> done) {
+void Reader::start(ReadPurpose purpose, GetRequest request, std::shared_ptr<Landing> memory,
+                   std::function<void(GetResult)> done) {
   auto owned = std::make_unique<Op>();
   Op& op = *owned;
   op.id = next_++;
   op.purpose = purpose;
   op.request = std::move(request);
   op.done = std::move(done);
+  op.memory = std::move(memory);
+  op.claimed = destinations_.claim(op.request.dest);
   op.deadline = core_.deadline();
   ops_.emplace(op.id, std::move(owned));
   timers_.set(op.id, op.due, op.deadline);
@@ -38,14 +41,13 @@ void Reader::begin(Op& op) {
   const auto refuse = [&](const char* why) {
     core_.report([done = std::move(op.done), why] { done({Outcome::bad_arg, {}, {}, why}); });
     ++core_.counters.gets[static_cast<std::size_t>(Outcome::bad_arg)];
-    timers_.drop(op.id, op.due);
-    ops_.erase(op.id);
+    drop(op);
   };
   if (!valid_key(op.request.key)) return refuse("a key has 1 to 1024 bytes");
-  if (!op.request.dest.empty()) {
-    op.memory = core_.landings.find(op.request.dest);
-    if (op.memory == nullptr) return refuse("the destination is not in registered memory");
+  if (!op.request.dest.empty() && op.memory == nullptr) {
+    return refuse("the destination is not in registered memory");
   }
+  if (!op.claimed) return refuse("the destination overlaps that of another read");
   const Cached* cached = core_.cache.find(op.request.key, core_.now());
   if (cached != nullptr && cached->descriptor.version.rev() >= op.request.min_rev) {
     ++core_.counters.cache_hits;
@@ -255,8 +257,13 @@ void Reader::finish(Op& op, Outcome outcome) {
     core_.counters.bytes_read += result.length.raw();
   }
   ++core_.counters.gets[static_cast<std::size_t>(outcome)];
-  timers_.drop(op.id, op.due);
   core_.report([done = std::move(op.done), result] { done(result); });
+  drop(op);
+}
+
+void Reader::drop(Op& op) {
+  timers_.drop(op.id, op.due);
+  if (op.claimed) destinations_.release(op.request.dest);
   ops_.erase(op.id);
 }
 

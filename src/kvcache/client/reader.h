@@ -13,6 +13,7 @@
 
 #include "core/base/prng.h"
 #include "kvcache/client/core.h"
+#include "kvcache/client/destinations.h"
 
 #include <deque>
 #include <map>
@@ -30,7 +31,9 @@ class Reader {
  public:
   Reader(Core& core, std::uint64_t seed) : core_(core), prng_(seed) {}
 
-  void start(ReadPurpose purpose, GetRequest request, std::function<void(GetResult)> done);
+  // `memory`: that the destination lies in; null where there is none.
+  void start(ReadPurpose purpose, GetRequest request, std::shared_ptr<Landing> memory,
+             std::function<void(GetResult)> done);
 
   bool step();     // begins, posts, and ends what is late
   bool collect();  // takes what landed; after Links::step_engines()
@@ -55,6 +58,7 @@ class Reader {
     std::span<std::byte> header;
     NodeLink* link = nullptr;  // while posted
     bool late = false;         // T_op passed
+    bool claimed = false;      // its destination
   };
 
   Op* find(OpId id) noexcept;
@@ -71,6 +75,7 @@ class Reader {
   void landed(OpId id, const Moved& moved);
   void failed(Op& op, Outcome outcome, bool retry);
   void finish(Op& op, Outcome outcome);
+  void drop(Op& op);
   void expire(Op& op);
   void sample(NodeLink& link, KeyHash hash);
   bool touch();
@@ -81,6 +86,7 @@ class Reader {
   OpId next_ = 1;
   std::unordered_map<OpId, std::unique_ptr<Op>> ops_;
   std::deque<OpId> starting_;
+  Destinations destinations_;
   std::vector<std::pair<OpId, Moved>> landed_;
   Timers timers_;
   Instant touch_at_;

@@ -16,6 +16,7 @@ class Handle final : public LandingMemory {
     if (const auto set = set_.lock()) set->remove(*landing_);
   }
   std::span<std::byte> bytes() const noexcept override { return landing_->bytes(); }
+  const std::shared_ptr<Landing>& landing() const noexcept { return landing_; }
 
  private:
   const std::shared_ptr<Landing> landing_;
@@ -64,8 +65,8 @@ StateMachine::StateMachine(const Environment& environment, ClientOptions options
       link_context_{environment_, options_, keys_, domains_, counters_, {}, nullptr},
       links_(link_context_),
       resolver_(environment_, options_.tenant, cache_, counters_),
-      core_{environment_, options_,  keys_,  domains_, *landings_,
-            *headers_,    counters_, cache_, links_,   resolver_},
+      core_{environment_, options_, keys_,  domains_, *headers_,
+            counters_,    cache_,   links_, resolver_},
       nodes_(environment_),
       reader_(core_, draw(environment_)),
       writer_(core_, nodes_),
@@ -92,17 +93,39 @@ StateMachine::~StateMachine() {
   landings_->close_all();
 }
 
-Result<std::unique_ptr<LandingMemory>> StateMachine::register_memory(std::span<std::byte> bytes) {
+Result<std::shared_ptr<Landing>> StateMachine::make_landing(std::span<std::byte> bytes) {
   fabric::MemoryRef memory;
   memory.bytes = bytes;
   TRY_ASSIGN(auto landing, Landing::create(domains_, memory));
-  TRY(landings_->add(landing));
   counters_.landing_registrations += landing->rails();
+  return landing;
+}
+
+Result<std::unique_ptr<LandingMemory>> StateMachine::register_memory(std::span<std::byte> bytes) {
+  TRY_ASSIGN(auto landing, make_landing(bytes));
+  TRY(landings_->add(landing));
   return std::unique_ptr<LandingMemory>(std::make_unique<Handle>(std::move(landing), landings_));
 }
 
+Result<std::unique_ptr<LandingMemory>> StateMachine::borrow_memory(std::span<std::byte> bytes) {
+  TRY_ASSIGN(auto landing, make_landing(bytes));
+  landings_->add_borrowed(landing);
+  return std::unique_ptr<LandingMemory>(std::make_unique<Handle>(std::move(landing), landings_));
+}
+
+// Looked up when the operation starts, which holds it from then on: registrations of others may end
+// before the operation begins.
+std::shared_ptr<Landing> StateMachine::landing_of(const LandingMemory* named,
+                                                  std::span<const std::byte> part) const {
+  if (part.empty()) return nullptr;
+  if (named == nullptr) return landings_->find(part);
+  const auto& landing = static_cast<const Handle*>(named)->landing();  // we make no others
+  return landing->covers(part) ? landing : nullptr;
+}
+
 void StateMachine::get(GetRequest request, std::function<void(GetResult)> done) {
-  reader_.start(ReadPurpose::get, std::move(request), std::move(done));
+  auto memory = landing_of(request.memory, request.dest);
+  reader_.start(ReadPurpose::get, std::move(request), std::move(memory), std::move(done));
 }
 
 void StateMachine::mget(std::vector<GetRequest> requests,
@@ -115,7 +138,8 @@ void StateMachine::mget(std::vector<GetRequest> requests,
 }
 
 void StateMachine::put(PutRequest request, std::function<void(PutResult)> done) {
-  writer_.start(std::move(request), std::move(done));
+  auto memory = landing_of(request.memory, request.source);
+  writer_.start(std::move(request), std::move(memory), std::move(done));
 }
 
 void StateMachine::mput(std::vector<PutRequest> requests,
@@ -132,6 +156,7 @@ void StateMachine::exists(std::vector<Bytes> keys, std::function<void(std::vecto
   auto batch = batch_of<bool>(keys.size(), std::move(done));
   for (std::size_t i = 0; i < keys.size(); ++i) {
     reader_.start(ReadPurpose::look, GetRequest{std::move(keys[i]), {}, ReadMode::framed, 0},
+                  nullptr,
                   [batch, i](const GetResult& r) { batch->put(i, r.outcome == Outcome::ok); });
   }
 }
@@ -142,7 +167,7 @@ void StateMachine::remove(Bytes key, std::optional<Version> version,
 }
 
 void StateMachine::stat(Bytes key, std::function<void(GetResult)> done) {
-  reader_.start(ReadPurpose::look, GetRequest{std::move(key), {}, ReadMode::framed, 0},
+  reader_.start(ReadPurpose::look, GetRequest{std::move(key), {}, ReadMode::framed, 0}, nullptr,
                 std::move(done));
 }
 

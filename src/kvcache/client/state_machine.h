@@ -24,6 +24,7 @@ class StateMachine final : public Client {
   ~StateMachine() override;
 
   Result<std::unique_ptr<LandingMemory>> register_memory(std::span<std::byte> bytes) override;
+  Result<std::unique_ptr<LandingMemory>> borrow_memory(std::span<std::byte> bytes) override;
   bool registered(std::span<const std::byte> part) const override {
     return landings_->find(part) != nullptr;
   }
@@ -52,6 +53,9 @@ class StateMachine final : public Client {
 
  private:
   bool report();
+  Result<std::shared_ptr<Landing>> make_landing(std::span<std::byte> bytes);
+  std::shared_ptr<Landing> landing_of(const LandingMemory* named,
+                                      std::span<const std::byte> part) const;
 
   // Closed from the bottom up: operations, links with their engines, registrations, domains.
   const Environment environment_;

@@ -17,12 +17,14 @@ constexpr std::uint64_t kActiveBytesMax = std::uint64_t{256} << 20;
 
 }  // namespace
 
-void Writer::start(PutRequest request, std::function<void(PutResult)> done) {
+void Writer::start(PutRequest request, std::shared_ptr<Landing> memory,
+                   std::function<void(PutResult)> done) {
   auto owned = std::make_unique<Op>();
   Op& op = *owned;
   op.id = next_++;
   op.request = std::move(request);
   op.done = std::move(done);
+  op.memory = std::move(memory);
   op.deadline = core_.deadline();
   ops_.emplace(op.id, std::move(owned));
   timers_.set(op.id, op.due, op.deadline);
@@ -61,11 +63,8 @@ void Writer::begin(Op& op) {
     return finish(op, Outcome::bad_arg, {}, "a key has 1 to 1024 bytes");
   }
   core_.cache.drop(op.request.key);
-  if (!op.request.source.empty()) {
-    op.memory = core_.landings.find(op.request.source);
-    if (op.memory == nullptr) {
-      return finish(op, Outcome::bad_arg, {}, "the source is not in registered memory");
-    }
+  if (!op.request.source.empty() && op.memory == nullptr) {
+    return finish(op, Outcome::bad_arg, {}, "the source is not in registered memory");
   }
   op.phase = Phase::hashing;
   hashing_.push_back(op.id);

@@ -28,7 +28,9 @@ class Writer {
  public:
   Writer(Core& core, NodeList& nodes) : core_(core), nodes_(nodes) {}
 
-  void start(PutRequest request, std::function<void(PutResult)> done);
+  // `memory`: that the source lies in; null where there is none.
+  void start(PutRequest request, std::shared_ptr<Landing> memory,
+             std::function<void(PutResult)> done);
   bool step();
   bool collect();  // takes what was written; after Links::step_engines()
   Instant next_deadline() const noexcept { return timers_.next(); }

@@ -90,7 +90,7 @@ Result<std::unique_ptr<Domain>> open_domain(const SoftOptions& options, const Cl
   TRY_ASSIGN(const SocketAddress listen, SocketAddress::parse(options.listen_ip, 0));
   if (!listen.check_target(false).ok())
     return Error::make(Errc::invalid_argument, "soft listen_ip cannot be connected to");
-  TRY_ASSIGN(auto registry, Registry::create(options.virtual_addressing, options.key32));
+  TRY_ASSIGN(auto registry, Registry::create(options.virtual_addressing, options.dc_key));
   return std::unique_ptr<Domain>(
       std::make_unique<SoftDomain>(options, clock, listen, std::move(registry)));
 }

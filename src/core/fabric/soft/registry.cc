@@ -6,12 +6,13 @@
 
 namespace farlift::fabric::soft {
 
-Result<std::unique_ptr<Registry>> Registry::create(bool virtual_addressing, bool key32) {
+Result<std::unique_ptr<Registry>> Registry::create(bool virtual_addressing,
+                                                   std::optional<std::uint32_t> dc_key) {
   void* memory = ::mmap(nullptr, sizeof(Entry) * kSlots, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return Error::from_errno("soft registry mmap");
   return std::unique_ptr<Registry>(
-      new Registry(static_cast<Entry*>(memory), virtual_addressing, key32));
+      new Registry(static_cast<Entry*>(memory), virtual_addressing, dc_key));
 }
 
 Registry::~Registry() {
@@ -23,7 +24,12 @@ RKey Registry::draw_key() {
   // At most half the slots are taken, so a few draws find one; zero is never a key.
   for (;;) {
     std::uint64_t raw = secure_random_u64();
-    if (key32_) raw &= 0xffffffffu;
+    if (keys32_) {
+      // spec s3 11.1: 32 random bits that stay away for long once used, below the DC key.
+      raw = keys32_->next();
+      if (raw == 0) continue;
+      raw |= std::uint64_t{dc_key_} << 32;
+    }
     const RKey key(raw);
     if (raw == 0 || (table_[slot_of(key, kSlots)].state.load(std::memory_order_relaxed) & 1) != 0)
       continue;

@@ -21,11 +21,13 @@
 #include "core/fabric/fabric.h"
 #include "core/fabric/soft/landed_log.h"
 #include "core/fabric/soft/source.h"
+#include "core/fabric/soft/unique_random.h"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 
@@ -88,7 +90,8 @@ class Registry {
     std::span<std::byte> bytes_;
   };
 
-  static Result<std::unique_ptr<Registry>> create(bool virtual_addressing, bool key32);
+  static Result<std::unique_ptr<Registry>> create(bool virtual_addressing,
+                                                  std::optional<std::uint32_t> dc_key);
   ~Registry();
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
@@ -114,21 +117,24 @@ class Registry {
   static_assert(sizeof(Entry) == sizeof(EntryImage) &&
                 std::atomic<std::uint64_t>::is_always_lock_free);
 
-  Registry(Entry* table, bool virtual_addressing, bool key32) noexcept
-      : table_(table), virtual_addressing_(virtual_addressing), key32_(key32) {}
+  Registry(Entry* table, bool virtual_addressing, std::optional<std::uint32_t> dc_key)
+      : table_(table), virtual_addressing_(virtual_addressing), dc_key_(dc_key.value_or(0)) {
+    if (dc_key) keys32_.emplace();
+  }
   RKey draw_key() REQUIRES(mutex_);
   void publish(Record& record) REQUIRES(mutex_);
   void end(Record& record);
 
   Entry* const table_;
   const bool virtual_addressing_;
-  const bool key32_;
+  const std::uint32_t dc_key_;
   std::atomic<std::uint64_t> landed_overflows_{0};
   std::atomic<std::uint64_t> refused_{0};
   Mutex mutex_;
   CondVar piece_ended_;
   std::unordered_map<RKey, std::shared_ptr<Record>> records_ GUARDED_BY(mutex_);
   std::uint64_t serial_ GUARDED_BY(mutex_) = 0;
+  std::optional<UniqueRandom32> keys32_ GUARDED_BY(mutex_);
   std::uint32_t closing_ GUARDED_BY(mutex_) = 0;
 };
 

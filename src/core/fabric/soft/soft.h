@@ -7,7 +7,9 @@
 
 #include "core/fabric/fabric.h"
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace farlift::fabric::soft {
@@ -17,7 +19,9 @@ struct SoftOptions {
       "127.0.0.1";  // numeric IPv4 or IPv6; what endpoints bind unless TargetOptions says otherwise
   bool virtual_addressing = false;  // remote addresses are virtual addresses, else offsets
   bool host_lane = true;            // use process_vm_readv when both ends allow it
-  bool key32 = false;               // 32-bit keys (under a DC key), else 64-bit
+  // Keys are (dc_key << 32) | 32 random bits, so that an rkey of 32 bits names a registration to
+  // whoever holds the DC key (spec s3 11.1). Empty: 64 random bits.
+  std::optional<std::uint32_t> dc_key = {};
   // An accepted connection that has not said hello by then is ended: it would hold a place of
   // TargetOptions::connections_max for ever.
   std::uint32_t hello_deadline_ms = 10'000;

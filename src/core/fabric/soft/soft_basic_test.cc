@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <unordered_set>
 #include <vector>
 
 namespace farlift::fabric::soft {
@@ -142,6 +143,27 @@ TEST_P(SoftLane, ReportsTheChecksumOfWhatLanded) {
   }
   EXPECT_EQ(at, memory.size());
   EXPECT_EQ(crc, digest::crc32c(source));
+}
+
+TEST(SoftKeys, stand_below_the_dc_key_and_do_not_come_again) {
+  SystemClock clock;
+  SoftOptions options;
+  options.dc_key = 0xffeeddcc;
+  auto domain = open_domain(options, clock).value();
+  std::vector<std::byte> memory(64);
+  std::unordered_set<std::uint64_t> seen;
+  std::uint64_t neighbours = 0;
+  std::uint64_t last = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    auto registration = domain->register_memory({memory}, Access::remote_write).value();
+    const std::uint64_t key = registration->key().raw();
+    ASSERT_EQ(key >> 32, 0xffeeddccu);
+    ASSERT_NE(key & 0xffffffffu, 0u);
+    ASSERT_TRUE(seen.insert(key).second) << "key came twice";
+    neighbours += key == last + 1;
+    last = key;
+  }
+  EXPECT_LE(neighbours, 2u);  // not a counter
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ std::vector<ConformanceProvider> conformance_providers() {
   soft::SoftOptions host;
   soft::SoftOptions virtual32;
   virtual32.virtual_addressing = true;
-  virtual32.key32 = true;
+  virtual32.dc_key = 0xffeeddcc;
   virtual32.spin_us = 20;
   return {provider_of("remote", remote, 1, 100), provider_of("host", host, 1, 100),
           provider_of("virtual_key32_spin", virtual32, 1, 30),

@@ -1,6 +1,10 @@
 #include "kvcache/client/api/kv_core.h"
 
 #include <algorithm>
+#include <cxxabi.h>
+#include <exception>
+#include <iterator>
+#include <map>
 #include <unistd.h>
 #include <utility>
 
@@ -47,10 +51,11 @@ kv::PutRequest request_of(const KvPut& put) {
 }
 
 const char* unfit(const KvCore& core) {
-  return core.owner != ::getpid() ? "this client belongs to the parent process" : nullptr;
+  return !core.owned() ? "this client belongs to the parent process" : nullptr;
 }
 
-// Memory of one call that was not registered, registered for its duration.
+// Memory of one call that was not registered, borrowed for its duration. Other calls, and other
+// requests of this one, may use the same bytes.
 class Borrowed {
  public:
   explicit Borrowed(KvCore& core) : core_(core) {}
@@ -59,16 +64,61 @@ class Borrowed {
   ~Borrowed() {
     if (!memories_.empty()) core_.loop->exclude([this] { memories_.clear(); });
   }
-  void cover(kv::Client& client, std::span<const std::byte> part) {
-    if (!core_.options.register_on_demand || part.empty() || client.registered(part)) return;
+  // Null where none is needed, or none to be had: then the client says BAD_ARG.
+  const kv::LandingMemory* cover(kv::Client& client, std::span<const std::byte> part) {
+    if (!core_.options.register_on_demand || part.empty() || client.registered(part)) {
+      return nullptr;
+    }
+    if (const auto* borrowed = find(part)) return borrowed;
     // Sources are read only; the registration's span is not const because landings share it.
-    auto made = client.register_memory({const_cast<std::byte*>(part.data()), part.size()});
-    if (made.ok()) memories_.push_back(std::move(made).value());  // else the client says BAD_ARG
+    auto made = client.borrow_memory({const_cast<std::byte*>(part.data()), part.size()});
+    if (!made.ok()) return nullptr;
+    memories_.push_back(std::move(made).value());
+    by_start_[part.data()] = memories_.back().get();
+    return memories_.back().get();
   }
 
  private:
+  // One that covers `part`, if the nearest before it does.
+  const kv::LandingMemory* find(std::span<const std::byte> part) const {
+    auto at = by_start_.upper_bound(part.data());
+    if (at == by_start_.begin()) return nullptr;
+    const kv::LandingMemory* const near = std::prev(at)->second;
+    const auto before = static_cast<std::size_t>(part.data() - near->bytes().data());
+    const std::size_t size = near->bytes().size();
+    return before <= size && part.size() <= size - before ? near : nullptr;
+  }
+
   KvCore& core_;
   std::vector<std::unique_ptr<kv::LandingMemory>> memories_;
+  std::map<const std::byte*, const kv::LandingMemory*> by_start_;
+};
+
+// A caller's progress callback. What it throws would leave operations behind that still use the
+// call's memory: it is kept until the batch is over.
+class Guarded {
+ public:
+  explicit Guarded(const KvProgress& progress) : progress_(progress) {}
+  KvProgress function() {
+    if (!progress_) return {};
+    return [this](std::size_t done, std::size_t total) {
+      if (thrown_ != nullptr) return;
+      try {
+        progress_(done, total);
+      } catch (abi::__forced_unwind&) {
+        throw;  // tidy: allow throw the thread is being cancelled: nothing may stop that
+      } catch (...) {
+        thrown_ = std::current_exception();
+      }
+    };
+  }
+  void rethrow() const {
+    if (thrown_ != nullptr) std::rethrow_exception(thrown_);
+  }
+
+ private:
+  const KvProgress& progress_;
+  std::exception_ptr thrown_;
 };
 
 // Runs `total` parts; what could not begin ends as timeout (closed) or bad_arg (forked).
@@ -81,6 +131,7 @@ std::vector<KvResult> batch(KvCore& core, std::size_t total, const KvProgress& p
     return results;
   }
   Borrowed borrowed(core);
+  Guarded guarded(progress);
   Loop::Call call(total);
   const bool ran = core.loop->run(
       call,
@@ -92,10 +143,11 @@ std::vector<KvResult> batch(KvCore& core, std::size_t total, const KvProgress& p
           });
         }
       },
-      progress);
+      guarded.function());
   if (!ran) {
     for (KvResult& one : results) one = {KvStatus::timeout, 0, 0, "the client is closed"};
   }
+  guarded.rethrow();
   return results;
 }
 
@@ -229,8 +281,9 @@ KvResult KvClient::put(std::string_view key, std::span<const std::byte> source, 
 std::vector<KvResult> KvClient::mget(std::span<const KvGet> requests, const KvProgress& progress) {
   return batch(*core_, requests.size(), progress,
                [&](kv::Client& client, Borrowed& borrowed, std::size_t i, auto done) {
-                 borrowed.cover(client, requests[i].dest);
-                 client.get(request_of(requests[i]),
+                 kv::GetRequest request = request_of(requests[i]);
+                 request.memory = borrowed.cover(client, requests[i].dest);
+                 client.get(std::move(request),
                             [done](const kv::GetResult& got) { done(result_of(got)); });
                });
 }
@@ -238,8 +291,9 @@ std::vector<KvResult> KvClient::mget(std::span<const KvGet> requests, const KvPr
 std::vector<KvResult> KvClient::mput(std::span<const KvPut> requests, const KvProgress& progress) {
   return batch(*core_, requests.size(), progress,
                [&](kv::Client& client, Borrowed& borrowed, std::size_t i, auto done) {
-                 borrowed.cover(client, requests[i].source);
-                 client.put(request_of(requests[i]),
+                 kv::PutRequest request = request_of(requests[i]);
+                 request.memory = borrowed.cover(client, requests[i].source);
+                 client.put(std::move(request),
                             [done, length = requests[i].source.size()](const kv::PutResult& put) {
                               done(result_of(put, length));
                             });
@@ -334,6 +388,7 @@ KvStatus KvClient::drain(std::uint64_t node) {
 }
 
 Expected<void> KvClient::reload_keys() {
+  if (const char* why = unfit(*core_)) return ClientError{ErrorKind::closing, why};
   if (core_->options.development) return {};
   auto keys = kv::client::read_keys(core_->options);
   if (!keys) return keys.error();
@@ -345,12 +400,13 @@ Expected<void> KvClient::reload_keys() {
 
 std::vector<std::pair<std::string, std::uint64_t>> KvClient::statistics() const {
   std::vector<std::pair<std::string, std::uint64_t>> all;
+  if (unfit(*core_) != nullptr) return all;
   core_->loop->with([&](kv::Client& client) { all = client.counters(); });
   return all;
 }
 
 void KvClient::close() {
-  if (core_->owner == ::getpid()) core_->loop->close();
+  if (core_->owned()) core_->loop->close();
 }
 
 bool KvClient::closed() const noexcept { return core_->loop->closed(); }

@@ -1,6 +1,8 @@
 // KvCore: what the copies of a KvClient and its registrations share.
 //
-// Threads: any. Ownership: the loop, and with it the client, goes before what it stands on.
+// Threads: any. Ownership: the loop, and with it the client, goes before what it stands on. In a
+// forked child, where locks may be held for ever and no thread of the parent's lives, all of it is
+// left alone.
 #pragma once
 
 #include "kvcache/client/api/loop.h"
@@ -8,11 +10,22 @@
 
 #include <memory>
 #include <sys/types.h>
+#include <unistd.h>
 
 namespace farlift::kv::client {
 
 class KvCore {
  public:
+  KvCore() = default;
+  KvCore(const KvCore&) = delete;
+  KvCore& operator=(const KvCore&) = delete;
+  ~KvCore() {
+    if (owned()) return;
+    (void)loop.release();
+    (void)setup.release();
+  }
+  bool owned() const noexcept { return owner == ::getpid(); }
+
   KvOptions options;
   std::unique_ptr<Setup> setup;  // null in tests, which bring an environment of their own
   pid_t owner = 0;
@@ -27,7 +40,11 @@ class KvRegistration {
   KvRegistration(const KvRegistration&) = delete;
   KvRegistration& operator=(const KvRegistration&) = delete;
   ~KvRegistration() {
-    core_->loop->exclude([this] { memory_.reset(); });
+    if (core_->owned()) {
+      core_->loop->exclude([this] { memory_.reset(); });
+    } else {
+      (void)memory_.release();
+    }
   }
   std::span<std::byte> bytes() const noexcept { return memory_->bytes(); }
 

@@ -7,15 +7,14 @@
 
 #include <fstream>
 #include <string>
-#include <thread>
 
+#include "tests/support/kv_ready.h"
 #include "tests/support/node_thread.h"
 #include "tests/support/valkey_server.h"
 
 namespace farlift {
 namespace {
 
-using namespace std::chrono_literals;
 using kv::testing::key_line;
 using kv::testing::NodeThread;
 using kv::testing::NodeThreadOptions;
@@ -36,13 +35,7 @@ class KvDeployment : public ::testing::Test {
     auto made = KvClient::create(options_);
     ASSERT_TRUE(made.ok()) << made.error().text;
     KvClient& client = *made;
-    bool up = false;
-    for (int i = 0; i < 500 && !up; ++i) {
-      up = client.put("ready", value_of(1, 1), KvPutMode::replace).ok();
-      // tidy: allow sleep the node announces itself meanwhile
-      if (!up) std::this_thread::sleep_for(20ms);
-    }
-    ASSERT_TRUE(up) << "the node did not come up";
+    ASSERT_TRUE(kv::testing::takes_puts(client)) << "the node did not come up";
     for (std::uint64_t i = 0; i < 12; ++i) {
       const std::string key = "key-" + std::to_string(i);
       const auto value = value_of(100'000 + i, i);
@@ -143,14 +136,7 @@ TEST_F(KvDeployment, tls_to_nodes) {
   NodeThread node(node_);
   auto good = KvClient::create(options_).value();
   std::vector<std::byte> dest(10);
-  const auto value = value_of(10, 7);
-  bool up = false;
-  for (int i = 0; i < 500 && !up; ++i) {
-    up = good.put("ready", value, KvPutMode::replace).ok();
-    // tidy: allow sleep the node announces itself meanwhile
-    if (!up) std::this_thread::sleep_for(20ms);
-  }
-  ASSERT_TRUE(up);
+  ASSERT_TRUE(kv::testing::takes_puts(good));
   KvOptions other = options_;
   other.node_tls.ca_file = files.other_ca;
   EXPECT_EQ(refused(other), KvStatus::unreachable) << "the node is not who it says";

@@ -7,9 +7,12 @@
 #include <atomic>
 #include <fstream>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
+#include "tests/support/kv_ready.h"
 #include "tests/support/node_thread.h"
 #include "tests/support/valkey_server.h"
 
@@ -36,13 +39,7 @@ class KvClientTest : public ::testing::Test {
     options_.tenant = "t1";
     options_.key_file = files_.file("keys");
     client_.emplace(KvClient::create(options_).value());
-    // Until the node's record is there and its tenant has an arena.
-    const auto one = value_of(1, 1);
-    for (int i = 0; i < 300; ++i) {
-      if (client_->put("ready", one, KvPutMode::replace).ok()) return;
-      std::this_thread::sleep_for(20ms);
-    }
-    FAIL() << "the node did not come up";
+    ASSERT_TRUE(kv::testing::takes_puts(*client_)) << "the node did not come up";
   }
 
   testing::TempDir files_;
@@ -128,6 +125,113 @@ TEST_F(KvClientTest, batches_and_threads_side_by_side) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0u);
+}
+
+TEST_F(KvClientTest, reads_into_the_same_memory_are_refused) {
+  const auto value = value_of(5000, 5);
+  ASSERT_TRUE(client_->put("a", value).ok());
+  ASSERT_TRUE(client_->put("b", value_of(5000, 6)).ok());
+  std::vector<std::byte> dest(10000);
+  for (const bool registered : {false, true}) {
+    std::optional<KvMemory> held;
+    if (registered) held.emplace(client_->register_memory(dest).value());
+    const std::vector<KvGet> gets = {{"a", std::span(dest).first(5000)},
+                                     {"b", std::span(dest).first(5000)},
+                                     {"b", std::span(dest).subspan(4000)},
+                                     {"b", std::span(dest).last(5000)}};
+    const auto got = client_->mget(gets);
+    EXPECT_TRUE(got[0].ok());
+    EXPECT_TRUE(std::equal(value.begin(), value.end(), dest.begin()));
+    for (const std::size_t bad : {1u, 2u}) {
+      EXPECT_EQ(got[bad].status, KvStatus::bad_arg);
+      EXPECT_EQ(got[bad].text, "the destination overlaps that of another read");
+    }
+    EXPECT_TRUE(got[3].ok());
+  }
+}
+
+// Nothing is registered: each call borrows what others borrow, too.
+TEST_F(KvClientTest, puts_may_share_their_sources) {
+  const auto value = value_of(8000, 8);
+  const std::span<const std::byte> all(value);
+  const std::vector<KvPut> puts = {{"s0", all.first(5000)},
+                                   {"s1", all.subspan(2000, 5000)},
+                                   {"s2", all},
+                                   {"s3", all.subspan(7999)},
+                                   {"s4", all.first(5000)}};
+  for (const KvResult& put : client_->mput(puts)) EXPECT_TRUE(put.ok()) << put.text;
+  std::atomic<int> bad{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 60; ++i) {
+        const auto part = all.subspan(static_cast<std::size_t>(i % 3) * 100, 2000);
+        const KvResult put = client_->put("t" + std::to_string(t), part, KvPutMode::replace);
+        if (put.status == KvStatus::bad_arg) ++bad;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(bad, 0);
+  std::vector<std::byte> dest(8000);
+  ASSERT_TRUE(client_->get("s1", dest).ok());
+  EXPECT_TRUE(std::equal(dest.begin(), dest.begin() + 5000, value.begin() + 2000));
+}
+
+TEST_F(KvClientTest, what_a_progress_callback_throws_comes_when_the_batch_is_over) {
+  const auto value = value_of(100, 1);
+  const std::vector<KvPut> puts = {{"p0", value}, {"p1", value}};
+  int told = 0;
+  EXPECT_THROW((void)client_->mput(puts,
+                                   [&](std::size_t, std::size_t) {
+                                     ++told;
+                                     throw std::runtime_error("said so");
+                                   }),
+               std::runtime_error);
+  EXPECT_EQ(told, 1);
+  EXPECT_TRUE(client_->exists("p0"));
+  EXPECT_TRUE(client_->exists("p1"));
+}
+
+// The parent's threads are not there, and a lock may be held for ever: another thread leads.
+TEST_F(KvClientTest, a_forked_child_may_drop_everything) {
+  std::vector<std::byte> arena(4096);
+  std::optional<KvMemory> memory(client_->register_memory(arena).value());
+  server_.reset();
+  std::atomic<bool> over{false};
+  std::thread waits([&] {
+    std::vector<std::byte> dest(10);
+    while (!over) (void)client_->get("nobody", dest);
+  });
+  for (int round = 0; round < 5; ++round) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      int wrong = 0;
+      wrong += client_->reload_keys().ok() ? 1 : 0;
+      wrong += client_->statistics().empty() ? 0 : 2;
+      wrong += client_->register_memory(arena).ok() ? 4 : 0;
+      wrong += client_->remove("a").status == KvStatus::bad_arg ? 0 : 8;
+      memory.reset();
+      client_.reset();
+      ::_exit(wrong);
+    }
+    int status = 0;
+    pid_t ended = 0;
+    for (int i = 0; i < 2000 && ended == 0; ++i) {
+      ended = ::waitpid(child, &status, WNOHANG);
+      if (ended == 0) std::this_thread::sleep_for(10ms);
+    }
+    if (ended == 0) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, &status, 0);
+      ADD_FAILURE() << "the child hangs";
+    } else {
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    }
+  }
+  over = true;
+  waits.join();
 }
 
 TEST_F(KvClientTest, a_group_resolves_a_chain) {

@@ -37,6 +37,7 @@ bool Loop::run(Call& call, const std::function<void(Client&)>& start, const Prog
   MutexLock lock(mutex_);
   entering_.fetch_sub(1, std::memory_order_relaxed);
   if (closing_.load(std::memory_order_relaxed)) return false;
+  if (progress) call.told_ = clock_.now();
   start(*client_);
   if (asleep_) wake();
   while (!finished(call)) {
@@ -50,7 +51,7 @@ bool Loop::run(Call& call, const std::function<void(Client&)>& start, const Prog
       continue;
     }
     leading_ = true;
-    while (!finished(call) && !closing_.load(std::memory_order_relaxed)) {
+    while (!finished(call) && !closing_.load(std::memory_order_relaxed) && !due(call, progress)) {
       if (client_->step()) {
         changed_.notify_all();  // calls of others may be done
         if (entering_.load(std::memory_order_relaxed) > 0) {
@@ -61,10 +62,10 @@ bool Loop::run(Call& call, const std::function<void(Client&)>& start, const Prog
       } else if (!spin(call)) {
         wait_outside(progress);
       }
-      tell(call, progress);
     }
     leading_ = false;
     changed_.notify_all();
+    tell(call, progress);  // however long it takes, somebody else may lead
   }
   if (progress) {
     mutex_.unlock();
@@ -113,11 +114,13 @@ void Loop::wait_outside(const Progress& progress) {
   asleep_ = false;
 }
 
+bool Loop::due(const Call& call, const Progress& progress) const {
+  return progress && !finished(call) && clock_.now() - call.told_ >= kProgressEvery;
+}
+
 void Loop::tell(Call& call, const Progress& progress) {
-  if (!progress || finished(call)) return;
-  const Instant now = clock_.now();
-  if (now - call.told_ < kProgressEvery) return;
-  call.told_ = now;
+  if (!due(call, progress)) return;
+  call.told_ = clock_.now();
   const std::size_t done = call.done_;
   mutex_.unlock();
   progress(done, call.total_);

@@ -3,7 +3,8 @@
 // is done or the place of the leader is free. A single caller never meets another thread.
 //
 // Invariants: the client is touched under the mutex only, and sleeps happen outside of it. What is
-//             started while the leader sleeps wakes it. close() waits until nobody leads, destroys
+//             started while the leader sleeps wakes it; nobody leads while it tells its progress.
+//             close() waits until nobody leads, destroys
 //             the client (endpoints close first, operations end as timeout), then lets everybody
 //             go.
 // Threads:    any. Errors: none of its own; after close() start() is not called.
@@ -61,6 +62,7 @@ class Loop {
   bool finished(const Call& call) const noexcept { return call.done_ >= call.total_; }
   bool spin(Call& call) REQUIRES(mutex_);
   void wait_outside(const Progress& progress) REQUIRES(mutex_);
+  bool due(const Call& call, const Progress& progress) const REQUIRES(mutex_);
   void tell(Call& call, const Progress& progress) REQUIRES(mutex_);
   void wake() noexcept;
 

@@ -82,6 +82,9 @@ class StubClient final : public Client {
   Result<std::unique_ptr<LandingMemory>> register_memory(std::span<std::byte>) override {
     return Error::make(Errc::unsupported, "stub");
   }
+  Result<std::unique_ptr<LandingMemory>> borrow_memory(std::span<std::byte>) override {
+    return Error::make(Errc::unsupported, "stub");
+  }
   bool registered(std::span<const std::byte>) const override { return true; }
   void mget(std::vector<GetRequest>, std::function<void(std::vector<GetResult>)>) override {}
   void put(PutRequest, std::function<void(PutResult)>) override {}
@@ -203,6 +206,40 @@ TEST_F(KvLoop, progress_is_told_while_a_batch_runs) {
   ASSERT_FALSE(told.empty());
   EXPECT_EQ(told.back(), 3u);
   EXPECT_NE(std::find(told.begin(), told.end(), 1u), told.end());
+}
+
+// Whoever tells progress leads no more: its callback may take its time, or wait for another call.
+TEST_F(KvLoop, a_slow_callback_holds_up_nobody) {
+  std::atomic<bool> told{false};
+  std::atomic<bool> other_done{false};
+  std::thread other([&] {
+    ASSERT(shared_.wait_for_asked(2));
+    for (int i = 0; i < 2000 && !told; ++i) std::this_thread::sleep_for(10ms);
+    std::thread answers([&] {
+      ASSERT(shared_.wait_for_asked(3));
+      for (int i = 0; i < 3; ++i) shared_.answer_one();
+    });
+    other_done = get() == Outcome::ok;
+    answers.join();
+  });
+  bool waited_in_vain = false;
+  EXPECT_EQ(get(
+                [&](std::size_t done, std::size_t) {
+                  if (done == 2) return;
+                  told = true;
+                  for (int i = 0; i < 1000 && !other_done; ++i) std::this_thread::sleep_for(10ms);
+                  waited_in_vain = !other_done;
+                },
+                2),
+            Outcome::ok);
+  other.join();
+  EXPECT_TRUE(told);
+  EXPECT_FALSE(waited_in_vain);
+}
+
+TEST_F(KvLoop, a_callback_may_close) {
+  EXPECT_EQ(get([&](std::size_t, std::size_t) { loop_->close(); }), Outcome::timeout);
+  EXPECT_TRUE(loop_->closed());
 }
 
 }  // namespace
