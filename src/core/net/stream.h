@@ -54,6 +54,13 @@ class Stream {
   // Bytes already decrypted or buffered here, which poll(2) on fd() would not show.
   virtual std::size_t pending() const noexcept { return 0; }
 
+  // True when the bytes on the descriptor are not the bytes of the stream (TLS).
+  virtual bool encrypted() const noexcept { return false; }
+
+  // The poll(2) events after which try_read or try_write is worth calling, for loops that watch
+  // fd() themselves. Look at pending() first.
+  short events(Interest interest) const noexcept { return poll_events(interest); }
+
   // Waits until try_read or try_write is worth calling. At least one member of the answer is true.
   Result<Readiness> wait(Interest interest, Deadline deadline);
 

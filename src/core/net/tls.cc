@@ -138,6 +138,8 @@ class TlsStream final : public Stream {
 
   SSL* ssl() const noexcept { return ssl_.get(); }
 
+  bool encrypted() const noexcept override { return true; }
+
   std::size_t pending() const noexcept override {
     return static_cast<std::size_t>(SSL_pending(ssl_.get()));
   }
