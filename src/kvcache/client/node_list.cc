@@ -4,9 +4,9 @@
 
 namespace farlift::kv::client {
 
-void NodeList::ask(OnNodes done) {
+void NodeList::ask(OnNodes done, Instant since) {
   const Instant now = environment_.clock.now();
-  if (known_ && now - asked_ <= kNodeRenew) return done(nodes_);
+  if (known_ && now - asked_ <= kNodeRenew && asked_ >= since) return done(nodes_);
   waiting_.push_back(std::move(done));
   if (asking_) return;
   asking_ = true;

@@ -17,7 +17,8 @@ class NodeList {
   explicit NodeList(const Environment& environment) : environment_(environment) {}
   using Nodes = std::vector<NodeRecord>;
   using OnNodes = std::function<void(const Result<Nodes>&)>;
-  void ask(OnNodes done);
+  // Not older than `since`, or at most by as much as a request that was under way then.
+  void ask(OnNodes done, Instant since = {});
   // What was said of the nodes turned out wrong: ask again next time.
   void forget() noexcept { known_ = false; }
 

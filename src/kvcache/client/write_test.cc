@@ -239,6 +239,41 @@ TEST(KvWrite, a_forged_descriptor_can_be_removed) {
   EXPECT_EQ(world.get(key_of(1), world.dest(10)).outcome, Outcome::miss);
 }
 
+// The record is renewed once a second, and a list of them kept as long: neither makes a put FULL
+// when there is room by now.
+TEST(KvWrite, full_is_not_said_from_an_old_record) {
+  World world;
+  world.pass(10ms);
+  world.node().announcing = false;
+  NodeRecord record = world.node().record();
+  const auto room = [&](std::uint64_t bytes) {
+    record.free_bytes = bytes;
+    world.valkey->write(node_name(NodeId(1)), bytes_of_text(encode_node_record(record)));
+  };
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    room(100);
+    world.pass(1100ms);
+    const Instant begun = world.clock().now();
+    EXPECT_EQ(world.put(key_of(2 * i), pattern(1000, i)).outcome, Outcome::full);
+    room(10000);
+    EXPECT_EQ(world.put(key_of(2 * i + 1), pattern(1000, i)).outcome, Outcome::ok);
+    EXPECT_LT(world.clock().now() - begun, kNodeRenew) << "or nothing was shown";
+  }
+}
+
+TEST(KvWrite, a_node_that_came_is_found_at_once) {
+  World world;
+  world.pass(10ms);
+  world.node().announcing = false;
+  const auto record = encode_node_record(world.node().record());
+  world.valkey->evict(node_name(NodeId(1)));
+  const Instant begun = world.clock().now();
+  EXPECT_EQ(world.put(key_of(1), pattern(1000, 1)).outcome, Outcome::unreachable);
+  world.valkey->write(node_name(NodeId(1)), bytes_of_text(record));
+  EXPECT_EQ(world.put(key_of(1), pattern(1000, 1)).outcome, Outcome::ok);
+  EXPECT_LT(world.clock().now() - begun, kNodeRenew) << "or nothing was shown";
+}
+
 std::vector<NodeRecord> three_nodes() {
   std::vector<NodeRecord> nodes(3);
   for (std::uint64_t i = 0; i < 3; ++i) {

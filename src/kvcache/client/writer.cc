@@ -104,6 +104,11 @@ void Writer::placed(OpId id, const Result<NodeList::Nodes>& nodes) {
   if (op->nodes.size() > core_.options.nodes_tried_max) {
     op->nodes.resize(core_.options.nodes_tried_max);
   }
+  if (op->nodes.empty() && !std::exchange(op->asked_anew, true)) {
+    // Nobody, or nobody who had room: that is worth an answer of now before it is believed.
+    return nodes_.ask([this, id](const Result<NodeList::Nodes>& now) { placed(id, now); },
+                      core_.now());
+  }
   if (op->nodes.empty()) {
     // Somebody is there, but nobody has room; or nobody is there.
     return finish(*op, nodes->empty() ? Outcome::unreachable : Outcome::full);

@@ -53,6 +53,7 @@ class Writer {
     std::size_t at = 0;  // index into nodes
     PutId put_id{};
     bool resent = false;
+    bool asked_anew = false;  // where there is room
     Incarnation incarnation;  // that the put was sent to; 0: not sent yet
     NodeLink* link = nullptr;
     std::uint64_t slot_id = 0;

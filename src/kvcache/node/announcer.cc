@@ -1,10 +1,15 @@
 #include "kvcache/node/announcer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace farlift::kv::node {
 
 bool Announcer::step() {
+  if (core_.room_came && state_ == State::announcing && !waiting_) {
+    core_.room_came = false;
+    due_ = std::min(due_, told_ + kSoonest);
+  }
   if (waiting_ || core_.now() < due_ || state_ == State::retracted) return false;
   waiting_ = true;
   due_ = core_.now() + kNodeRenew;
@@ -69,6 +74,7 @@ NodeRecord Announcer::record() const {
 }
 
 void Announcer::announce() {
+  told_ = core_.now();
   core_.directory().announce(record(), core_.guarded([this](const Status& status) {
     waiting_ = false;
     announced_ = announced_ || status.ok();

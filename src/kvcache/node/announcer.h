@@ -3,7 +3,8 @@
 //
 // Invariants: before the first record the last one is read, so that the port of the earlier
 //             incarnation is not used again and is remembered; a record that somebody restored is
-//             written over within kNodeRenew.
+//             written over within kNodeRenew. When an arena is writable again the record says so
+//             within kSoonest: clients put where a record tells of room.
 // Threads:    one. Errors: none; it tries again.
 #pragma once
 
@@ -15,6 +16,8 @@ namespace farlift::kv::node {
 
 class Announcer {
  public:
+  static constexpr Duration kSoonest = std::chrono::milliseconds(100);
+
   // `port` says where the node listens; `avoid` moves it off a port, where it may.
   Announcer(Core& core, std::function<std::uint16_t()> port,
             std::function<void(std::uint16_t)> avoid)
@@ -41,6 +44,7 @@ class Announcer {
   bool announced_ = false;
   std::uint16_t last_port_ = 0;
   Instant due_{};
+  Instant told_{};
 };
 
 }  // namespace farlift::kv::node

@@ -119,6 +119,7 @@ class Arena {
   // For eviction: touches halved every minute, and when this generation began to be filled.
   std::uint64_t heat = 0;
   Instant first_publish = Instant::max();
+  Instant kept_until{};  // until then it is not handed over to another tenant
   // Halves the touches of the slots from `from` on, `at_most` of them; the next one, or size().
   std::uint32_t cool(std::uint32_t from, std::uint32_t at_most) noexcept;
 

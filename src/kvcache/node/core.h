@@ -48,6 +48,7 @@ class Core {
   std::vector<std::unique_ptr<Arena>> arenas;  // id n at n - 1
   bool draining = false;
   bool directory_up = false;
+  bool room_came = false;  // an arena is writable again: the record shall say so soon
 
   void populate_later(Arena& arena);
 

@@ -81,6 +81,7 @@ bool Evictor::hand_over(Tenant& tenant) {
     if (other.get() == &tenant || other->arenas.size() < 2) continue;
     for (Arena* const arena : other->arenas) {
       if (arena->state() != ArenaState::active || arena->slots().size() > 0) continue;
+      if (arena->kept_until > core_.now()) continue;
       rotation_.begin(*arena, &tenant);
       return true;
     }

@@ -239,7 +239,10 @@ bool Rotation::enlist(Job& job, bool& over) {
       std::erase(before.arenas, &arena);
       job.heir->arenas.push_back(&arena);
       job.heir->starved = false;
+    } else if (before.starved) {
+      arena.kept_until = core_.now() + kKept;
     }
+    core_.room_came = true;
     over = true;
     return true;
   }

@@ -24,6 +24,8 @@ class Rotation {
   static constexpr Length kScrubPerStep{std::uint64_t{16} << 20};
   static constexpr std::uint32_t kQuarantinedPerStep = 4096;
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
+  // What was emptied for a tenant that found no memory stays its own: who was told FULL comes back.
+  static constexpr Duration kKept = std::chrono::seconds(10);
 
   // `fenced`: a tenant's endpoints were closed; its links must go.
   Rotation(Core& core, std::function<void(Tenant&)> fenced)

@@ -1,6 +1,7 @@
 // Delete, rotation, fencing, migration, eviction (spec kv 8), in a simulated world.
 #include "kvcache/node/testing/stub_domain.h"
 #include "kvcache/node/testing/world.h"
+#include "kvcache/wire/sink.h"
 
 #include <gtest/gtest.h>
 
@@ -327,6 +328,27 @@ TEST_F(KvNodeRotation, K031_full_is_said_at_once_to_everybody_while_a_rotation_i
   EXPECT_EQ(world_->see().counter("slots_reserved"), 0u);
   ASSERT_TRUE(world_->until([&] { return world_->see().counter("arenas_rotating") == 0; }));
   EXPECT_EQ(client_->put(bytes_of("y"), pattern(100000, 1)).outcome, Outcome::ok);
+}
+
+// Clients put where a record tells of room: it does not wait for its next renewal.
+TEST_F(KvNodeRotation, the_record_tells_of_room_as_soon_as_an_arena_is_writable) {
+  start({}, Length(1u << 20));
+  ASSERT_EQ(client_->put(bytes_of("k"), pattern(900'000, 1)).outcome, Outcome::ok);
+  const auto free_bytes = [&] {
+    std::uint64_t told = 0;
+    const auto text = world_->valkey.state().get(node_name(NodeId(1)));
+    if (text) told = decode_node_record(text_of(*text))->free_bytes;
+    return told;
+  };
+  for (std::uint32_t gen = 2; gen < 6; ++gen) {
+    world_->pass(1100ms);  // a renewal counts what is there now
+    ASSERT_LT(free_bytes(), 900'000u);
+    world_->node().rotate(ArenaId(1));
+    ASSERT_TRUE(rotated(1, gen));
+    world_->pass(200ms);
+    EXPECT_GT(free_bytes(), 900'000u);
+    ASSERT_EQ(client_->put(bytes_of("k"), pattern(900'000, gen)).outcome, Outcome::ok);
+  }
 }
 
 // No memory is left for a tenant that has a quota: an arena that lies empty with another one moves
