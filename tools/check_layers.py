@@ -31,7 +31,7 @@ WIRE = ["core/base", "core/codec", "core/digest"]
 DOORS = {
     "blob": {"client": [], "module": []},
     "kvcache": {"client": ["control"], "control": [], "node": ["control"]},
-    "s3": {"gateway": ["catalog"], "catalog": [], "object": [], "volume": []},
+    "s3": {"client": [], "gateway": ["catalog"], "catalog": [], "object": [], "volume": []},
 }
 for door, processes in DOORS.items():
     ALLOWED[f"{door}/wire"] = WIRE
