@@ -59,15 +59,16 @@ void append_utf8(std::string& out, std::uint32_t point) {
 
 constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
+}  // namespace
+
 class JsonReader {
  public:
   explicit JsonReader(std::string_view text) noexcept : rest_(text) {}
 
-  Result<Json> whole() {
-    TRY_ASSIGN(Json value, value_at(0));
+  Status whole(Json& out) {
+    TRY(value_into(out, 0));
     skip_blanks();
-    if (!rest_.empty()) return malformed();
-    return value;
+    return rest_.empty() ? Status() : malformed();
   }
 
  private:
@@ -89,63 +90,61 @@ class JsonReader {
     return true;
   }
 
-  // Each call is one value; the depth is bounded, so the recursion is.
-  Result<Json> value_at(std::size_t depth) {  // NOLINT(misc-no-recursion)
+  // Each call is one value, made where it stays; the depth is bounded, so the recursion is.
+  Status value_into(Json& out, std::size_t depth) {  // NOLINT(misc-no-recursion)
     if (depth > Json::kDepthMax || ++values_ > Json::kValuesMax) return too_large();
     skip_blanks();
     if (rest_.empty()) return malformed();
     switch (rest_.front()) {
       case '{':
-        return object_at(depth);
+        return object_into(out, depth);
       case '[':
-        return array_at(depth);
-      case '"': {
-        TRY_ASSIGN(std::string text, text_here());
-        return Json(std::move(text));
-      }
+        return array_into(out, depth);
+      case '"':
+        return text_into(out.value_.emplace<std::string>());
       case 't':
-        return take("true") ? Result<Json>(Json(true)) : malformed();
+        out.value_ = true;
+        return take("true") ? Status() : malformed();
       case 'f':
-        return take("false") ? Result<Json>(Json(false)) : malformed();
+        out.value_ = false;
+        return take("false") ? Status() : malformed();
       case 'n':
-        return take("null") ? Result<Json>(Json()) : malformed();
+        return take("null") ? Status() : malformed();
       default:
-        return number_here();
+        return number_into(out);
     }
   }
 
-  Result<Json> array_at(std::size_t depth) {  // NOLINT(misc-no-recursion)
+  Status array_into(Json& out, std::size_t depth) {  // NOLINT(misc-no-recursion)
     take('[');
-    Json::Array items;
+    Json::Array& items = out.value_.emplace<Json::Array>();
     skip_blanks();
-    if (take(']')) return Json(std::move(items));
+    if (take(']')) return {};
     for (;;) {
-      TRY_ASSIGN(Json item, value_at(depth + 1));
-      items.push_back(std::move(item));
+      TRY(value_into(items.emplace_back(), depth + 1));
       skip_blanks();
-      if (take(']')) return Json(std::move(items));
+      if (take(']')) return {};
       if (!take(',')) return malformed();
     }
   }
 
-  Result<Json> object_at(std::size_t depth) {  // NOLINT(misc-no-recursion)
+  Status object_into(Json& out, std::size_t depth) {  // NOLINT(misc-no-recursion)
     take('{');
-    Json::Object members;
+    Json::Object& members = out.value_.emplace<Json::Object>();
     skip_blanks();
-    if (take('}')) return Json(std::move(members));
+    if (take('}')) return {};
     for (;;) {
       skip_blanks();
-      TRY_ASSIGN(std::string name, text_here());
+      Json::Member& member = members.emplace_back();
+      TRY(text_into(member.first));
       skip_blanks();
       if (!take(':')) return malformed();
-      TRY_ASSIGN(Json value, value_at(depth + 1));
-      members.emplace_back(std::move(name), std::move(value));
+      TRY(value_into(member.second, depth + 1));
       skip_blanks();
       if (take('}')) break;
       if (!take(',')) return malformed();
     }
-    if (has_double_name(members)) return malformed();
-    return Json(std::move(members));
+    return has_double_name(members) ? Status(malformed()) : Status();
   }
 
   // Sorted, so that an object of a million names costs no million squared.
@@ -157,13 +156,12 @@ class JsonReader {
     return std::adjacent_find(names.begin(), names.end()) != names.end();
   }
 
-  Result<std::string> text_here() {
+  Status text_into(std::string& out) {
     if (!take('"')) return malformed();
-    std::string out;
     for (;;) {
       if (rest_.empty()) return malformed();
       const char c = rest_.front();
-      if (take('"')) return out;
+      if (take('"')) return {};
       if (c == '\\') {
         TRY(escape_into(out));
         continue;
@@ -215,7 +213,7 @@ class JsonReader {
     return end - at;
   }
 
-  Result<Json> number_here() noexcept {
+  Status number_into(Json& out) noexcept {
     const bool negative = rest_.front() == '-';
     std::size_t end = negative ? 1 : 0;
     const std::size_t whole = digits_at(end);
@@ -239,27 +237,37 @@ class JsonReader {
     const char* const first = rest_.data();
     const char* const last = first + end;
     rest_.remove_prefix(end);
-    if (integer && !negative) {
-      std::uint64_t value = 0;
-      if (std::from_chars(first, last, value).ec == std::errc()) return Json(value);
-    } else if (integer) {
-      std::int64_t value = 0;
-      if (std::from_chars(first, last, value).ec == std::errc()) {
-        return value == 0 ? Json(std::uint64_t{0}) : Json(value);
+    const auto read = [&](auto& value) {
+      return std::from_chars(first, last, value).ec == std::errc();
+    };
+    std::uint64_t unsigned_value = 0;
+    std::int64_t signed_value = 0;
+    double real_value = 0;
+    if (integer && !negative && read(unsigned_value)) {
+      out.value_ = unsigned_value;
+    } else if (integer && negative && read(signed_value)) {
+      if (signed_value < 0) {
+        out.value_ = signed_value;
+      } else {
+        out.value_ = std::uint64_t{0};  // -0
       }
+    } else if (read(real_value)) {
+      out.value_ = real_value;
+    } else {
+      return malformed();
     }
-    double value = 0;
-    if (std::from_chars(first, last, value).ec != std::errc()) return malformed();
-    return Json(value);
+    return {};
   }
 
   std::string_view rest_;
   std::size_t values_ = 0;
 };
 
-}  // namespace
-
-Result<Json> Json::parse(std::string_view text) { return JsonReader(text).whole(); }
+Result<Json> Json::parse(std::string_view text) {
+  Result<Json> out{Json()};
+  if (Status status = JsonReader(text).whole(*out); !status.ok()) return status.error();
+  return out;
+}
 
 std::optional<bool> Json::boolean() const noexcept {
   const bool* value = std::get_if<bool>(&value_);

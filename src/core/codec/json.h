@@ -38,13 +38,6 @@ class Json {
   static Result<Json> parse(std::string_view text);
 
   Json() = default;  // null
-  explicit Json(bool value) : value_(value) {}
-  explicit Json(std::uint64_t value) : value_(value) {}
-  explicit Json(std::int64_t value) : value_(value) {}
-  explicit Json(double value) : value_(value) {}
-  explicit Json(std::string value) : value_(std::move(value)) {}
-  explicit Json(Array value) : value_(std::move(value)) {}
-  explicit Json(Object value) : value_(std::move(value)) {}
 
   bool is_null() const noexcept { return std::holds_alternative<std::monostate>(value_); }
   // The value as what it is asked for, or nothing; no conversions, except that any number has a
@@ -60,6 +53,7 @@ class Json {
   const Json* find(std::string_view name) const noexcept;
 
  private:
+  friend class JsonReader;
   // Non-negative integers are uint64_t, negative ones int64_t.
   std::variant<std::monostate, bool, std::uint64_t, std::int64_t, double, std::string, Array,
                Object>
