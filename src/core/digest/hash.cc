@@ -37,6 +37,12 @@ const EVP_MD* fetched_md5() {
   return kMd5;
 }
 
+const EVP_MD* fetched_sha1() {
+  static EVP_MD* const kSha1 = EVP_MD_fetch(nullptr, "SHA1", nullptr);
+  ASSERT(kSha1 != nullptr);
+  return kSha1;
+}
+
 void start(HashContext& context, const EVP_MD* md) noexcept {
   ASSERT(EVP_DigestInit_ex2(context.evp, md, nullptr) == 1);
 }
@@ -88,6 +94,14 @@ void Md5::update(std::span<const std::byte> bytes) noexcept { feed(*context_, by
 Md5Digest Md5::finish() noexcept {
   const auto digest = take<Md5Digest>(*context_);
   start(*context_, fetched_md5());
+  return digest;
+}
+
+Sha1::Sha1() : context_(make_context(fetched_sha1())) {}
+void Sha1::update(std::span<const std::byte> bytes) noexcept { feed(*context_, bytes); }
+Sha1Digest Sha1::finish() noexcept {
+  const auto digest = take<Sha1Digest>(*context_);
+  start(*context_, fetched_sha1());
   return digest;
 }
 

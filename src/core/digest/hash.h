@@ -1,4 +1,4 @@
-// SHA-256, MD5 and HMAC-SHA-256, over OpenSSL.
+// SHA-256, SHA-1, MD5 and HMAC-SHA-256, over OpenSSL.
 //
 //   Sha256 h;  h.update(a);  h.update(b);  Sha256Digest d = h.finish();
 //
@@ -20,6 +20,7 @@ namespace farlift::digest {
 
 using Sha256Digest = std::array<std::byte, 32>;
 using Md5Digest = std::array<std::byte, 16>;
+using Sha1Digest = std::array<std::byte, 20>;
 
 namespace internal {
 struct HashContext;  // one EVP_MD_CTX
@@ -50,6 +51,18 @@ class Md5 {
   static bool available() noexcept;
   void update(std::span<const std::byte> bytes) noexcept;
   Md5Digest finish() noexcept;
+
+ private:
+  internal::HashContextPtr context_;
+};
+
+class Sha1 {
+ public:
+  Sha1();
+  Sha1(Sha1&&) noexcept = default;
+  Sha1& operator=(Sha1&&) noexcept = default;
+  void update(std::span<const std::byte> bytes) noexcept;
+  Sha1Digest finish() noexcept;
 
  private:
   internal::HashContextPtr context_;
