@@ -65,6 +65,7 @@ Status Response::start(std::uint32_t status, Headers headers, std::optional<std:
   ASSERT(!started_);
   started_ = true;
   status_ = status;
+  if (waiting_for_us_ != nullptr && !waiting_for_us_->touched()) keep_alive_ = false;
   if (!headers.has("Date")) headers.add("Date", format_date(std::time(nullptr)));
   const bool never_body = status == 204 || status == 304 || status < 200;
   if (length.has_value()) {

@@ -6,9 +6,10 @@
 //   }
 //
 // Invariants: `Expect: 100-continue` is answered when the body is first read, never before and
-// never
-//             without. A head is sent once; no more bytes than were announced leave; a body that
-//             falls short ends the connection, so that the client sees it.
+//             never without; who was not told to go on is told that the connection ends, since botocore
+//             keeps the state of such an answer for the next one on it. A head is sent once; no
+//             more bytes than were announced leave; a body that falls short ends the connection,
+//             so that the client sees it.
 // Threads:    one, the worker that runs the handler; peer_gone() may be called from any.
 // Errors:     as core/net/stream.h; after a failed call the connection ends with the exchange.
 #pragma once
@@ -46,9 +47,12 @@ class Request {
 
 class Response {
  public:
-  Response(Stream& stream, const Clock& clock, const RequestHead& request, Duration patience)
+  // `body` of the request, when it has one.
+  Response(Stream& stream, const Clock& clock, const RequestHead& request, const Body* body,
+           Duration patience)
       : stream_(stream),
         clock_(clock),
+        waiting_for_us_(request.expects_continue ? body : nullptr),
         patience_(patience),
         http10_(request.http10),
         no_body_(request.method == "HEAD"),
@@ -81,6 +85,7 @@ class Response {
 
   Stream& stream_;
   const Clock& clock_;
+  const Body* const waiting_for_us_;
   const Duration patience_;
   const bool http10_;
   bool no_body_;

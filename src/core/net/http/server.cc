@@ -319,7 +319,7 @@ class BlockingServer final : public Server {
     if (const auto* refusal = std::get_if<Refusal>(&parsed)) return refuse(c, *refusal);
     Request request(std::get<RequestHead>(std::move(parsed)), *c.stream, c.input, c.peer,
                     options_.body_patience);
-    Response response(*c.stream, clock_, request.head(), options_.body_patience);
+    Response response(*c.stream, clock_, request.head(), &request.body(), options_.body_patience);
     handler_(request, response);
     if (!response.started() && !request.body().failed())
       response.send(500, {}, "").ignore();  // the connection says the rest
@@ -349,7 +349,7 @@ class BlockingServer final : public Server {
   bool refuse(Connection& c, const Refusal& refusal) {
     RequestHead none;
     none.keep_alive = false;
-    Response response(*c.stream, clock_, none, options_.head_timeout);
+    Response response(*c.stream, clock_, none, nullptr, options_.head_timeout);
     Headers headers;
     const std::string body = refusal_text_ ? refusal_text_(refusal, headers) : refusal.text + "\n";
     if (response.send(refusal.status, std::move(headers), body).ok()) linger(c);

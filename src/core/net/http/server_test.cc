@@ -72,6 +72,7 @@ TEST(HttpServer, ExpectContinueIsAnsweredWhenTheBodyIsRead) {
   ASSERT_TRUE(client.say("PUT /ignore " + expect).ok());
   const std::string reply = client.hear_all();
   EXPECT_THAT(reply, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(reply, testing::HasSubstr("Connection: close"));
   EXPECT_THAT(reply, EndsWith("ignored"));
 }
 
@@ -80,9 +81,12 @@ TEST(HttpServer, ExpectWithoutABodyHasNoInterimReply) {
   RawClient client(server->port());
   ASSERT_TRUE(client
                   .say("PUT /count HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nExpect: "
-                       "100-continue\r\nConnection: close\r\n\r\n")
+                       "100-continue\r\n\r\n")
                   .ok());
-  EXPECT_THAT(client.hear_all(), StartsWith("HTTP/1.1 200"));
+  // The connection ends here, too: botocore takes the next answer on it for a part of this one.
+  const std::string reply = client.hear_all();
+  EXPECT_THAT(reply, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(reply, testing::HasSubstr("Connection: close"));
 }
 
 TEST(HttpServer, MalformedHeadsAreAnsweredAndEnd) {
