@@ -47,6 +47,7 @@ struct WriteOutcome {
   Status status;  // when not committed
   Length length;
   Crc32c crc;
+  bool was_there = false;  // the same bytes had been committed before
 };
 
 enum class CommitCode : std::uint8_t {
