@@ -245,15 +245,15 @@ def preload_of(options):
     return f"{runtime} {allocator}"
 
 
-def run_pytest(options, env, work, tally, folders, title, python=PYTHON, sanitized=True):
+def run_pytest(options, env, work, tally, folders, title, python=PYTHON, sanitized=True, only=""):
     print(f"-- {title}", flush=True)
     report = os.path.join(work, re.sub(r"\W+", "_", title) + ".xml")
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "console_output_style=count",
                f"--junitxml={report}", f"--basetemp={work}/pytest", "-rfE", "--tb=short"] + folders
     if options.mode in ("long", "full") and folders[0] in ("tests/e2e", "python/tests"):
         command.append("--long")
-    if options.only:
-        command += ["-k", options.only]
+    if options.only or only:
+        command += ["-k", " and ".join(filter(None, (options.only, only)))]
     if options.sanitizer_preload and sanitized:
         # libstdc++ as well: the runtime looks for its throw when it starts, and Python brings none.
         env = dict(env, LD_PRELOAD=options.sanitizer_preload + " libstdc++.so.6", PYTHONMALLOC="malloc",
@@ -274,7 +274,7 @@ def run_pytest(options, env, work, tally, folders, title, python=PYTHON, sanitiz
         tally.add_junit_case("pytest", case)
     if code not in (0, 1, 5) or (code == 1 and len(tally.failed) == failed):
         tally.failed.append(f"{title}: pytest ended with status {code}")
-    if code == 5 and not options.only:
+    if code == 5 and not options.only and not only:
         tally.failed.append(f"{title}: pytest found no test")
 
 
@@ -356,16 +356,26 @@ def environment(options, work, reports):
     return env
 
 
-def full_python(options, name="full"):
+def full_python(options, name="full", what="heavy Python peers"):
     """A virtual environment with what tests/requirements-NAME.txt pins; None when it cannot be made."""
     folder = os.path.join(os.path.dirname(options.build), "venv-" + name)
     python = os.path.join(folder, "bin", "python3")
     if not os.path.exists(python):
         subprocess.run([PYTHON, "-m", "venv", *(["--system-site-packages"] if name == "full" else []), folder], check=True)
     wanted = os.path.join(ROOT, "tests", f"requirements-{name}.txt")
-    print(f"-- installing heavy Python peers (tests/requirements-{name}.txt)", flush=True)
+    print(f"-- installing {what} (tests/requirements-{name}.txt)", flush=True)
     done = subprocess.run([python, "-m", "pip", "install", "-q", "-r", wanted], check=False)
     return python if done.returncode == 0 else None
+
+
+def run_s3(options, env, work, tally):
+    """The S3 door by real clients: the distribution's boto3, aws and rclone, then the newest boto3."""
+    run_pytest(options, env, work, tally, ["tests/s3"], "S3 clients", sanitized=False)
+    python = full_python(options, "s3", "the newest boto3")
+    if python is None:
+        tally.skipped.append(("the newest boto3", "could not be installed from PyPI"))
+        return
+    run_pytest(options, env, work, tally, ["tests/s3"], "S3, the newest boto3", python, sanitized=False, only="boto3")
 
 
 def run_lmcache(options, env, work, tally):
@@ -413,6 +423,7 @@ def main():
             run_pytest(options, env, work, tally, ["tests/e2e"], "end to end", python)
             run_pytest(options, env, work, tally, ["python/tests"], "Python client", python)
             run_pytest(options, env, work, tally, ["tests/lmcache"], "LMCache adapter, against a double of LMCache", python)
+            run_s3(options, env, work, tally)
             if options.preset == "release" and not options.only:
                 run_soft_roce(options, env, work, tally)
             if options.mode == "full":

@@ -8,13 +8,13 @@
 # valkey-server comes from bookworm-backports, added as its own sources file that reuses this machine's own mirror.
 set -euo pipefail
 
-runtime=(valkey-server valkey-tools libisal2 libssl3 libfabric1 liburing2 python3)
+runtime=(valkey-server valkey-tools libisal2 libssl3 libfabric1 liburing2 libsqlite3-0 libpugixml1v5 python3)
 build=(g++ cmake ninja-build ccache pkg-config git
        libexpected-dev libfmt-dev libisal-dev libssl-dev libfabric-dev libibverbs-dev
-       libcli11-dev libnuma-dev liburing-dev libboost-json1.81-dev python3-dev python3-pybind11 pybind11-dev python3-venv python3-pip)
+       libcli11-dev libnuma-dev liburing-dev libsqlite3-dev libpugixml-dev libboost-json1.81-dev python3-dev python3-pybind11 pybind11-dev python3-venv python3-pip)
 test=(libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev libhiredis-dev openssl iproute2
       python3-pytest python3-pytest-timeout python3-numpy python3-redis
-      valkey-sentinel procps)
+      valkey-sentinel procps python3-boto3 awscli rclone)
 fuzz=(clang-14 libclang-rt-14-dev llvm-14)
 tidy=(clang-14 clang-tidy-14 clang-format-14)
 

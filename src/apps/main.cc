@@ -6,8 +6,10 @@
 #include "apps/doctor.h"
 #include "apps/kv.h"
 #include "apps/node.h"
+#include "apps/s3.h"
 #include "apps/stack.h"
 #include "apps/transfer.h"
+#include "apps/volume.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -225,6 +227,137 @@ void add_node(CLI::App& root, NodeCommand& o, std::function<int()>& run) {
   app->callback([&o, &run] { run = [&o] { return run_node(o); }; });
 }
 
+void add_volume(CLI::App& root, VolumeCommand& o, std::function<int()>& run) {
+  CLI::App* app = root.add_subcommand("volume", "Run a volume server of the S3 door");
+  app->footer(
+      "\nServes until Ctrl-C or SIGTERM; SIGHUP reads --security again. docs/s3.md explains files, "
+      "durability and the budget.");
+  const char* files = "Files";
+  app->add_option("--dir", o.directory, "Directory of the volume files; made when missing")
+      ->required()
+      ->group(files);
+  app->add_option("--volumes", o.volumes, "Make volumes 1 to N at the start")->group(files);
+  app->add_option("--fsync", o.fsync,
+                  "always: one sync a write; batch: writes that arrive together share one. Either "
+                  "way an answer means durable")
+      ->check(CLI::IsMember({"always", "batch"}))
+      ->capture_default_str()
+      ->group(files);
+  app->add_option("--disk", o.disk, "auto takes io_uring where it works")
+      ->check(CLI::IsMember({"auto", "posix", "uring"}))
+      ->capture_default_str()
+      ->group(files);
+  app->add_option("--volume-size", o.volume_size, "A longer volume takes no more writes")
+      ->capture_default_str()
+      ->group(files);
+  app->add_option("--keep-free", o.keep_free, "Space of the disk left for deletions")
+      ->capture_default_str()
+      ->group(files);
+  app->add_option("--needle-max", o.needle_max, "Largest needle")
+      ->capture_default_str()
+      ->group(files);
+  app->add_option("--compact-percent", o.compact_percent,
+                  "Rewrite a volume when this share of it is garbage; 0: only when told")
+      ->capture_default_str()
+      ->group(files);
+  const char* network = "Network";
+  app->add_option("--listen", o.listen, "Numeric address of both ports and of the fabric")
+      ->capture_default_str()
+      ->group(network);
+  app->add_option("--port", o.port, "HTTP data port; 0: any free one")
+      ->capture_default_str()
+      ->group(network);
+  app->add_option("--control-port", o.control_port, "Port of the object service; 0: any free one")
+      ->capture_default_str()
+      ->group(network);
+  app->add_option("--workers", o.workers, "HTTP requests at once")
+      ->capture_default_str()
+      ->group(network);
+  app->add_option("--replica", o.replicas,
+                  "HOST:PORT of a volume server that holds the same volumes; may be repeated")
+      ->group(network);
+  const char* security = "Security";
+  app->add_option("--security", o.security,
+                  "File with [jwt.signing] and [jwt.signing.read]; without it nobody is asked")
+      ->group(security);
+  app->add_flag("--rdma.allow-unauthenticated-reads", o.allow_unauthenticated_reads,
+                "Control port: no read checks. Trusted networks only")
+      ->group(security);
+  const char* fabric = "Fabric";
+  app->add_option("--rdma.pinned-budget", o.pinned_budget,
+                  "Most registered memory; default: RLIMIT_MEMLOCK less 8 MiB")
+      ->group(fabric);
+  app->add_option("--dc-key", o.dc_key, "Key that both ends of a transfer hold")
+      ->capture_default_str()
+      ->group(fabric);
+  app->add_option(
+         "--emulate-allow", o.targets,
+         "Networks (CIDR, commas) that tokens may point into; default: any unicast address")
+      ->group(fabric);
+  app->add_option("--ready-file", o.ready_file, "Written, with both ports in it, once it serves");
+  app->add_flag("--json", o.json, "Answer in JSON");
+  app->add_flag("--quiet", o.quiet, "Say nothing but errors");
+  app->callback([&o, &run] { run = [&o] { return run_volume(o); }; });
+}
+
+void add_s3(CLI::App& root, S3Command& o, std::function<int()>& run) {
+  CLI::App* app = root.add_subcommand("s3", "Run the S3 gateway");
+  app->footer(
+      "\nServes until Ctrl-C or SIGTERM; SIGHUP reads --identities again. docs/s3.md lists the "
+      "operations and the limits.");
+  const char* storage = "Storage";
+  app->add_option("--dir", o.directory, "Directory of the catalog; made when missing")
+      ->required()
+      ->group(storage);
+  app->add_option("--volume", o.volumes, "HOST:PORT of a volume server; may be repeated")
+      ->required()
+      ->group(storage);
+  app->add_option("--catalog-sync", o.catalog_sync,
+                  "full: an answer means that the catalog is on disk; normal: a power failure may "
+                  "take the last requests")
+      ->check(CLI::IsMember({"full", "normal"}))
+      ->capture_default_str()
+      ->group(storage);
+  app->add_option("--sweep-s", o.sweep_s, "Seconds between two sweeps of needles without an owner")
+      ->capture_default_str()
+      ->group(storage);
+  const char* network = "Network";
+  app->add_option("--listen", o.listen, "Numeric address")->capture_default_str()->group(network);
+  app->add_option("--port", o.port, "Port; 0: any free one")->capture_default_str()->group(network);
+  app->add_option("--domain", o.domain, "BUCKET.DOMAIN in the field Host names a bucket")
+      ->group(network);
+  app->add_option("--workers", o.workers, "Requests at once")
+      ->capture_default_str()
+      ->group(network);
+  app->add_option("--connections-max", o.connections_max, "Connections; more wait")
+      ->capture_default_str()
+      ->group(network);
+  app->add_option("--cert", o.certificate, "Certificate, PEM; with it clients must speak TLS")
+      ->group(network);
+  app->add_option("--key-file", o.private_key, "Its private key, PEM")->group(network);
+  const char* security = "Security";
+  app->add_option("--identities", o.identities, "File of identities, keys and policies (JSON)")
+      ->group(security);
+  app->add_option("--access-key", o.access_key, "One identity that may do everything")
+      ->group(security);
+  app->add_option("--secret-key", o.secret_key,
+                  "Its secret; better in the environment as FARLIFT_S3_SECRET_KEY")
+      ->group(security);
+  app->add_flag("--anonymous", o.anonymous, "Everybody may do everything; to try things out")
+      ->group(security);
+  app->add_option("--security", o.security,
+                  "File with [jwt.signing] and [jwt.signing.read], as the volume servers have it")
+      ->group(security);
+  app->add_option("--region", o.region, "Region that signatures must name")
+      ->capture_default_str()
+      ->group(security);
+  app->add_option("--access-log", o.access_log, "File of the access log, JSON lines; -: stdout");
+  app->add_option("--ready-file", o.ready_file, "Written, with the port in it, once it serves");
+  app->add_flag("--json", o.json, "Answer in JSON");
+  app->add_flag("--quiet", o.quiet, "Say nothing but errors");
+  app->callback([&o, &run] { run = [&o] { return run_s3(o); }; });
+}
+
 void add_kv_connect(CLI::App& app, KvConnect& o) {
   const char* group = "Cache";
   app.add_option("--dir", o.directory, "Directory of `farlift up`; finds server, tenant and keys")
@@ -387,6 +520,8 @@ int main(int argc, char** argv) {
   DemoOptions demo;
   std::string demo_size = "256m";
   NodeCommand node;
+  VolumeCommand volume;
+  S3Command s3;
   KvCommand kv;
   DoctorOptions doctor;
   BenchOptions bench;
@@ -397,18 +532,18 @@ int main(int argc, char** argv) {
   add_transfer(app, get, true, run);
   add_transfer(app, put, false, run);
   add_node(app, node, run);
+  add_volume(app, volume, run);
+  add_s3(app, s3, run);
   add_kv(app, kv, run);
   add_doctor(app, doctor, run);
   add_bench(app, bench, bench_peer_port, run);
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
   const auto named = [argv](const CLI::App* command) { return command->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), named)) {
-    return report(
-        {kExitUsage,
-         fmt::format(
-             "'{}' is no command; the commands are up, demo, get, put, node, kv, doctor and bench",
-             argv[1])},
-        false);
+    return report({kExitUsage, fmt::format("'{}' is no command; the commands are up, demo, get, "
+                                           "put, node, kv, volume, s3, doctor and bench",
+                                           argv[1])},
+                  false);
   }
   try {
     app.parse(argc, argv);
