@@ -152,12 +152,21 @@ Result<fid_mr*> OfiDomain::register_under_random_key(const MemoryRef& memory,
     // A constant or counted key would make rotation a no-op, or guessable (design 3, rule 4).
     const std::uint64_t key = provider_key ? 0 : secure_random_u64() & mask;
     fid_mr* region = nullptr;
-    rc = fi_mr_reg(domain_.get(), memory.bytes.data(), memory.bytes.size(), access, 0, key, 0,
-                   &region, nullptr);
+    change_registrations([&] {
+      rc = fi_mr_reg(domain_.get(), memory.bytes.data(), memory.bytes.size(), access, 0, key, 0,
+                     &region, nullptr);
+    });
     if (rc == 0) return region;
     if (provider_key || rc != -FI_ENOKEY) break;
   }
   return fabric_error(rc, "register memory");
+}
+
+void OfiDomain::change_registrations(const std::function<void()>& work) const {
+  if (provider_ != Provider::tcp) return work();
+  MutexLock lock(mutex_);
+  if (progress_ == nullptr) return work();  // nobody reads, and nobody begins to meanwhile
+  progress_->exclusive(work);
 }
 
 Result<std::unique_ptr<Registration>> OfiDomain::register_memory(const MemoryRef& memory,
@@ -167,7 +176,7 @@ Result<std::unique_ptr<Registration>> OfiDomain::register_memory(const MemoryRef
   const std::uint64_t addr =
       description_.virtual_addressing ? reinterpret_cast<std::uint64_t>(memory.bytes.data()) : 0;
   auto registration =
-      std::make_unique<OfiRegistration>(region, memory.bytes, RemoteAddr(addr), access);
+      std::make_unique<OfiRegistration>(*this, region, memory.bytes, RemoteAddr(addr), access);
   if (registration->key().raw() == FI_KEY_NOTAVAIL)
     return Error::make(Errc::unsupported, "registration key");
   return std::unique_ptr<Registration>(std::move(registration));

@@ -15,6 +15,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -75,6 +76,10 @@ class OfiDomain final : public Domain {
     fi_addr_t fi_addr = FI_ADDR_UNSPEC;
   };
   Result<Admitted> admit(const Address& peer);
+  // Runs what adds or removes a registration. libfabric's tcp takes another lock there than where
+  // it looks a key up for a peer (1.17 to 1.18, issue 9148 of libfabric): the tree of keys may be
+  // walked while it changes. So no queue of ours is read meanwhile.
+  void change_registrations(const std::function<void()>& work) const;
   void release(const Address& canonical_address);
 
  private:
@@ -103,7 +108,7 @@ class OfiDomain final : public Domain {
   UniqueFid<fid_fabric> fabric_;
   UniqueFid<fid_domain> domain_;
   UniqueFid<fid_av> address_vector_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::string, Peer> peers_ GUARDED_BY(mutex_);
   std::unique_ptr<TargetProgress> progress_ GUARDED_BY(mutex_);
 };

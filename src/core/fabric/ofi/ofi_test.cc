@@ -89,6 +89,35 @@ TEST_F(OfiTcp, write_and_read_back) {
   EXPECT_EQ(active->in_flight(), 0u);
 }
 
+// The library looks keys up for a peer without the lock under which it adds and removes them:
+// without our care the process crashes here within a second.
+TEST_F(OfiTcp, registrations_come_and_go_while_peers_write) {
+  std::vector<std::byte> memory(4096);
+  const auto region = lend(memory, Access::remote_write);
+  const auto endpoint = target();
+  const auto from = initiator();
+  const auto peer = from->add_peer(endpoint->address());
+  ASSERT_TRUE(peer.ok());
+  const std::jthread lender([&](const std::stop_token& stop) {
+    std::vector<std::byte> more(64 * 64);
+    while (!stop.stop_requested()) {
+      std::vector<std::unique_ptr<Registration>> lent;
+      for (std::size_t i = 0; i < 64; ++i)
+        lent.push_back(lend(std::span(more).subspan(i * 64, 64), Access::remote_write));
+    }
+  });
+  std::vector<std::byte> local(64);
+  const auto own = lend(local, Access::local);
+  for (std::uint64_t i = 0; i < 20'000; i += 16) {
+    for (std::uint64_t k = i; k < i + 16; ++k) {
+      ASSERT_TRUE(
+          from->post(operation(OpKind::write, *peer, region->key(), region->addr(), local, k))
+              .ok());
+    }
+    for (const auto& [context, status] : collect(*from, 16)) ASSERT_TRUE(status.ok()) << context;
+  }
+}
+
 TEST_F(OfiTcp, keys_are_random_and_never_repeat) {
   std::vector<std::byte> memory(4096);
   std::map<std::uint64_t, int> seen;

@@ -1,5 +1,7 @@
 #include "core/fabric/ofi/registration.h"
 
+#include "core/fabric/ofi/domain.h"
+
 #include <utility>
 
 namespace farlift::fabric::ofi {
@@ -7,7 +9,9 @@ namespace farlift::fabric::ofi {
 Status OfiRegistration::close() {
   MutexLock lock(mutex_);
   if (region_ == nullptr) return {};
-  const int rc = close_fid(&std::exchange(region_, nullptr)->fid);
+  fid_mr* const region = std::exchange(region_, nullptr);
+  int rc = 0;
+  domain_.change_registrations([&] { rc = close_fid(&region->fid); });
   if (rc != 0) return fabric_error(rc, "close registration");
   return {};
 }

@@ -1,6 +1,6 @@
 // OfiRegistration: owns one fid_mr.
 //
-// Threads: any. Errors: close() reports what the provider said.
+// Invariants: ends before its domain. Threads: any. Errors: close() reports what the provider said.
 #pragma once
 
 #include "core/base/mutex.h"
@@ -12,10 +12,14 @@
 
 namespace farlift::fabric::ofi {
 
+class OfiDomain;
+
 class OfiRegistration final : public Registration {
  public:
-  OfiRegistration(fid_mr* region, std::span<std::byte> bytes, RemoteAddr addr, Access access)
-      : key_(fi_mr_key(region)),
+  OfiRegistration(const OfiDomain& domain, fid_mr* region, std::span<std::byte> bytes,
+                  RemoteAddr addr, Access access)
+      : domain_(domain),
+        key_(fi_mr_key(region)),
         addr_(addr),
         bytes_(bytes),
         access_(access),
@@ -33,6 +37,7 @@ class OfiRegistration final : public Registration {
   bool covers(std::span<const std::byte> part) const noexcept;
 
  private:
+  const OfiDomain& domain_;
   const RKey key_;
   const RemoteAddr addr_;
   const std::span<std::byte> bytes_;

@@ -6,10 +6,10 @@
 //   }
 //
 // Invariants: `Expect: 100-continue` is answered when the body is first read, never before and
-//             never without; who was not told to go on is told that the connection ends, since botocore
-//             keeps the state of such an answer for the next one on it. A head is sent once; no
-//             more bytes than were announced leave; a body that falls short ends the connection,
-//             so that the client sees it.
+//             never without; who was not told to go on is told that the connection ends, since
+//             botocore keeps the state of such an answer for the next one on it. A head is sent
+//             once; no more bytes than were announced leave; a body that falls short ends the
+//             connection, so that the client sees it.
 // Threads:    one, the worker that runs the handler; peer_gone() may be called from any.
 // Errors:     as core/net/stream.h; after a failed call the connection ends with the exchange.
 #pragma once
