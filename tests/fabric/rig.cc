@@ -107,7 +107,15 @@ bool Rig::rotate() {
   std::vector<ArenaGen> before;
   for (const auto& arena : see().arenas()) before.push_back(arena.gen);
   node_->rotate_all();
-  const bool ended = run([&] { return see().counter("arenas_rotating") == 0; });
+  // To where clients find the room: the node's record says so a moment later.
+  const auto told = [&] {
+    const auto found = valkey.state().get(node_name(node_->id()));
+    if (!found) return false;
+    const auto record =
+        decode_node_record({reinterpret_cast<const char*>(found->data()), found->size()});
+    return record.ok() && record->free_bytes > 0;
+  };
+  const bool ended = run([&] { return see().counter("arenas_rotating") == 0; }) && run(told);
   const auto after = see().arenas();
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (after[i].state != node::ArenaState::active || after[i].gen == before[i]) return false;
