@@ -5,6 +5,7 @@
 #include "core/codec/text.h"
 #include "s3/gateway/operations.h"
 
+#include <algorithm>
 #include <array>
 
 namespace farlift::s3::gateway {
@@ -23,6 +24,27 @@ std::string new_request_id() {
 
 std::string resource_of(const Call& call) {
   return call.key().empty() ? call.bucket() : call.bucket() + "/" + call.key();
+}
+
+// The header families by which clients ask for a transfer into or out of their memory (spec
+// s3 2.2, 2.5).
+constexpr std::array kRdmaFields = {"x-amz-rdma-token", "x-rdma-info", "x-cuobj-rdma-descr",
+                                    "x-amz-rdma-client-endpoint", "x-amz-rdma-client-descriptor"};
+
+bool asks_for_transfer(const Call& call, const Operation& operation) {
+  const bool moves_bytes = operation.run == put_object || operation.run == upload_part ||
+                           (operation.run == get_object && !call.is_head());
+  return moves_bytes && std::any_of(kRdmaFields.begin(), kRdmaFields.end(),
+                                    [&](const char* name) { return call.headers().has(name); });
+}
+
+// Nothing was moved and nothing stored, so the client may ask again without the token. Never a 2xx:
+// some take that for success without reading further, and an empty object would be stored (spec
+// s3 2.4).
+S3Error decline(std::string why) {
+  S3Error error = refuse(S3Code::not_implemented, std::move(why));
+  error.headers.emplace_back("x-amz-rdma-reply", "501");
+  return error;
 }
 
 const char* signature_version(const Call& call) {
@@ -63,6 +85,12 @@ void Gateway::handle(net::http::Request& request, net::http::Response& response)
 
 S3Status Gateway::serve(Call& call) {
   net::http::Request& request = call.request();
+  // The other family's control requests, for which there is no bucket (spec s3 2.5).
+  if (request.method() == "POST" && request.target().starts_with("/.hipobj-rc/")) {
+    S3Error error = decline("This RDMA protocol is not served.");
+    error.headers.emplace_back("x-amz-rdma-protocol-status", "unsupported");
+    return error;
+  }
   TRY_ASSIGN(call.target, parse_target(request.target(), request.headers().get("Host"),
                                        services_.options.domain));
   const Operation& operation = operation_of(call);
@@ -71,6 +99,8 @@ S3Status Gateway::serve(Call& call) {
   const auto identities = services_.identities.now();
   const Identity& who = call.identity ? *call.identity : identities->anonymous();
   if (!who.may(operation.action, resource_of(call))) return refuse(S3Code::access_denied);
+  if (asks_for_transfer(call, operation))
+    return decline("No RDMA transport is configured; repeat the request without the token.");
   return operation.run(call);
 }
 
