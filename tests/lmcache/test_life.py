@@ -57,11 +57,13 @@ def test_K080_close_during_a_load_from_a_paused_node(own_node, make_adapter, are
     node, options = own_node
     adapter = make_adapter(**{**options, "operation_limit_ms": 60_000})  # nothing but close() ends this load
     keys, targets = stored(adapter, arena, 4, 2 * MIB, 8000), arena.objects(4, 2 * MIB)
+    more = arena.objects(4, 2 * MIB)
     assert Controller(adapter).load(keys, targets) == [True] * 4
     node.pause()
     try:
         task = adapter.submit_load_task(keys, targets)
-        waiting = [adapter.submit_load_task(keys, targets) for _ in range(5)]
+        # Its own memory: two reads never run into the same bytes.
+        waiting = [adapter.submit_load_task(keys, more)] + [adapter.submit_load_task(keys, targets) for _ in range(4)]
         eventually(lambda: adapter.report_status()["load"]["running"] == 2)
         assert adapter.query_load_result(task) is None
         since = time.monotonic()
